@@ -1,0 +1,76 @@
+"""The mathematics of GRPO on tensors: advantages, log-probabilities, the clipped loss with its KL term. Knows no model.
+
+Shapes: P prompts, G replies each, B = P*G rows, T reply tokens, V vocabulary. `mask` is 1 on sampled reply tokens, the end
+token included. Sources: Shao et al. 2024 (GRPO, arXiv:2402.03300), Schulman et al. 2017 (the clip, arXiv:1707.06347),
+Schulman 2020 (k3), Liu et al. 2025 (Dr. GRPO, arXiv:2503.20783).
+"""
+import torch
+
+from grpo_lib.config import AGGREGATIONS
+
+
+def group_advantages(r, std=True, eps=1e-4):
+    """How far each reply stands above its group: (r - mean) / (population std + eps), or r - mean without std.
+
+    r: (P, G), one prompt a row. -> (P, G), no graph. A group that agrees gets exactly 0. ValueError for another shape, or
+    for a reward that is not finite, with its place. Built in notebook 04."""
+    r = torch.as_tensor(r, dtype=torch.float64 if not torch.is_tensor(r) else None).detach()
+    r = r if r.is_floating_point() else r.float()
+    if r.dim() != 2:
+        raise ValueError(f"rewards must have the shape (prompts, G), not {tuple(r.shape)}")
+    if not torch.isfinite(r).all():
+        row, col = (~torch.isfinite(r)).nonzero()[0].tolist()
+        raise ValueError(f"reward of prompt {row}, reply {col} is {r[row, col].item()}: a reward must be finite")
+    agree = (r == r[:, :1]).all(1, keepdim=True)              # rounding of the mean must not invent a signal
+    centred = (r - r.mean(1, keepdim=True)).masked_fill(agree, 0.0)
+    return centred / (r.std(1, keepdim=True, correction=0) + eps) if std else centred
+
+
+def token_logprobs(logits, tokens, temperature=1.0):
+    """log softmax(logits / temperature) at tokens. logits (B, T, V), where logits[:, t] predicts tokens[:, t] (B, T).
+
+    -> (B, T) float32, in nats; the softmax is taken in float32 whatever comes in. Built in notebook 04."""
+    logits = logits.float() / temperature
+    return logits.gather(-1, tokens[..., None])[..., 0] - torch.logsumexp(logits, -1)
+
+
+def grpo_loss(logp, old, ref, adv, mask, eps=0.2, beta=0.04, agg="seq-mean", max_tokens=128, norm=None):
+    """-min(ratio * A, clip(ratio) * A) + beta * k3 on each token, added up. -> loss, kl (B, T), clipped (B, T).
+
+    logp (B, T) carries the gradient; old: when the batch was sampled; ref: the frozen start (None where beta is 0); adv (B,).
+    agg: "seq-mean" each reply over its own length, then over replies; "token-mean" over all tokens; "constant" each reply's
+    sum over max_tokens, then over replies. norm: the whole step's rows (token-mean: tokens) when this call sees only a part.
+    kl: k3 in nats, its mean over the policy's samples is KL(policy || ref). clipped: ratio outside 1 +- eps, in either
+    direction (`binding` counts where the clip changes the gradient). What stands where mask is 0 does not matter, nan
+    included. ValueError for a bad agg, eps, beta or max_tokens. Built in notebook 04."""
+    if agg not in AGGREGATIONS:
+        raise ValueError(f"agg must be one of {', '.join(AGGREGATIONS)}, not {agg!r:.40}")
+    if not (eps >= 0 and beta >= 0 and max_tokens > 0):
+        raise ValueError(f"eps ({eps}) and beta ({beta}) must be at least 0 and max_tokens ({max_tokens}) above 0")
+    live = mask.bool()
+    on = lambda x: torch.where(live, x, torch.zeros_like(x))
+    ratio = torch.exp(on(logp) - on(old))
+    a = adv.to(ratio)[:, None]
+    per_token = -torch.minimum(ratio * a, ratio.clamp(1 - eps, 1 + eps) * a)
+    kl = torch.zeros_like(ratio)
+    if beta > 0:
+        gap = on(ref) - on(logp)
+        kl = torch.exp(gap) - gap - 1
+        per_token = per_token + beta * kl
+    per_token = on(per_token)
+    clipped = ((ratio.detach() - 1).abs() > eps) & live
+    return _add_up(per_token, live, agg, max_tokens, norm), on(kl.detach()), clipped
+
+
+def _add_up(per_token, live, agg, max_tokens, norm):
+    rows, lengths = per_token.shape[0], live.sum(1)
+    if agg == "token-mean":
+        return per_token.sum() / max(1, int(lengths.sum()) if norm is None else norm)
+    sums = per_token.sum(1) / (lengths.clamp(min=1) if agg == "seq-mean" else max_tokens)
+    return sums.sum() / (rows if norm is None else norm)
+
+
+def binding(logp, old, adv, mask, eps=0.2):
+    """(B, T) bool: tokens whose gradient the clip removes: ratio above 1 + eps with A > 0, or below 1 - eps with A < 0."""
+    ratio, a = torch.exp(logp.detach() - old), adv[:, None]
+    return (((ratio > 1 + eps) & (a > 0)) | ((ratio < 1 - eps) & (a < 0))) & mask.bool()

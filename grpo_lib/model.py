@@ -1,0 +1,284 @@
+"""A Llama-style decoder in plain PyTorch: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+Parameter names are Hugging Face's, so a saved folder opens in transformers with equal logits. `hidden` gives the last
+layer's states and `head` turns the wanted ones into logits: training never computes logits of prompt tokens. Padding is
+told by `valid` alone; which id stands there, and on which side, never matters. The model does not know sampling or losses.
+"""
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from grpo_lib.config import DATA, ModelConfig
+from grpo_lib.tokenizer import Tokenizer
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight, the mean square taken in float32."""
+
+    def __init__(self, size, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x):
+        return F.rms_norm(x.float(), (x.shape[-1],), None, self.eps).to(x.dtype) * self.weight
+
+
+def rotate(x, cos, sin):
+    """Rotary embedding of x (B, H, S, D) by angles cos, sin (B, 1, S, D/2), halves paired as in Llama."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+class Attention(nn.Module):
+    """Causal self-attention; `num_key_value_heads` key heads each serve a group of query heads."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.heads, self.kv, self.dim = cfg.num_attention_heads, cfg.num_key_value_heads, cfg.head_dim
+        self.q_proj = nn.Linear(cfg.hidden_size, self.heads * self.dim, bias=False)
+        self.k_proj = nn.Linear(cfg.hidden_size, self.kv * self.dim, bias=False)
+        self.v_proj = nn.Linear(cfg.hidden_size, self.kv * self.dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.dim, cfg.hidden_size, bias=False)
+
+    def forward(self, x, cos, sin, mask, cache, layer):
+        B, S, _ = x.shape
+        split = lambda t, n: t.view(B, S, n, self.dim).transpose(1, 2)          # (B, n, S, D)
+        q, k = rotate(split(self.q_proj(x), self.heads), cos, sin), rotate(split(self.k_proj(x), self.kv), cos, sin)
+        v = split(self.v_proj(x), self.kv)
+        if cache is not None:
+            k, v = cache.put(layer, k, v)
+        if S == 1 and cache is not None:       # one query a row: the heads of a group become the queries of one key head
+            y = F.scaled_dot_product_attention(q.reshape(B, self.kv, self.heads // self.kv, self.dim), k, v, attn_mask=mask)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=self.kv != self.heads)
+        return self.o_proj(y.reshape(B, self.heads, S, self.dim).transpose(1, 2).reshape(B, S, -1))
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.gate_proj = nn.Linear(cfg.hidden_size, cfg.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(cfg.hidden_size, cfg.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(cfg.intermediate_size, cfg.hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.input_layernorm, self.self_attn = RMSNorm(cfg.hidden_size, cfg.rms_norm_eps), Attention(cfg)
+        self.post_attention_layernorm, self.mlp = RMSNorm(cfg.hidden_size, cfg.rms_norm_eps), MLP(cfg)
+
+    def forward(self, x, cos, sin, mask, cache, layer):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask, cache, layer)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Cache:
+    """Keys and values of B rows, preallocated for `room` tokens; `valid` (B, room) marks the real ones."""
+
+    def __init__(self, cfg, rows, room, device, dtype):
+        shape = (cfg.num_hidden_layers, rows, cfg.num_key_value_heads, room, cfg.head_dim)
+        self.k, self.v = torch.zeros(shape, device=device, dtype=dtype), torch.zeros(shape, device=device, dtype=dtype)
+        self.valid = torch.zeros(rows, room, dtype=torch.bool, device=device)
+        self.length = 0
+
+    def put(self, layer, k, v):
+        """Store the newest S keys and values of a layer; returns all of it up to now, (B, kv, length, D)."""
+        start = self.length - k.shape[2]
+        self.k[layer, :, :, start:self.length], self.v[layer, :, :, start:self.length] = k, v
+        return self.k[layer, :, :, :self.length], self.v[layer, :, :, :self.length]
+
+    def take(self, rows):
+        """Keep only these rows, in this order, repeats allowed: how groups share a prefill and finished rows leave."""
+        self.k, self.v, self.valid = self.k[:, rows], self.v[:, rows], self.valid[rows]
+
+
+class Model(nn.Module):
+    """The decoder. `model(tokens)` gives logits (B, S, V) in float32."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(cfg.vocab_size, cfg.hidden_size)
+        self.model.layers = nn.ModuleList(Block(cfg) for _ in range(cfg.num_hidden_layers))
+        self.model.norm = RMSNorm(cfg.hidden_size, cfg.rms_norm_eps)
+        if not cfg.tie_word_embeddings:
+            self.lm_head = nn.Linear(cfg.hidden_size, cfg.vocab_size, bias=False)
+        angles = torch.outer(torch.arange(cfg.max_position_embeddings).float(),
+                             cfg.rope_theta ** (-torch.arange(0, cfg.head_dim, 2).float() / cfg.head_dim))
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def initialise(self, seed):
+        """Fresh weights: normal(0, 0.02), the two projections into the residual stream smaller with depth."""
+        gen = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, p in self.named_parameters():
+                if p.dim() > 1:
+                    deep = name.endswith(("o_proj.weight", "down_proj.weight"))
+                    p.normal_(0, 0.02 / (2 * self.cfg.num_hidden_layers) ** 0.5 if deep else 0.02, generator=gen)
+        return self
+
+    def hidden(self, tokens, valid=None, cache=None):
+        """States after the last norm, (B, S, width). tokens (B, S) int64; valid (B, S) bool, None where all are real.
+
+        With a cache the S tokens follow what it holds. Rows whose first token is real are padded on the right, where the
+        causal mask alone hides the padding. Raises ValueError past `max_position_embeddings`."""
+        B, S = tokens.shape
+        past = 0 if cache is None else cache.length
+        if past + S > self.cfg.max_position_embeddings:
+            raise ValueError(f"{past + S} tokens do not fit the model's {self.cfg.max_position_embeddings} positions")
+        x = self.model.embed_tokens(tokens)
+        if valid is not None:
+            x = x.masked_fill(~valid[..., None], 0.0)              # 0 * nan would be nan: padding is emptied, not just hidden
+        positions, mask = self._where(S, valid, cache, tokens.device)
+        cos, sin = self.cos[positions][:, None].to(x.dtype), self.sin[positions][:, None].to(x.dtype)
+        for layer, block in enumerate(self.model.layers):
+            x = block(x, cos, sin, mask, cache, layer)
+        return self.model.norm(x)
+
+    def _where(self, S, valid, cache, device):
+        """Positions (B or 1, S) counted over real tokens, and the mask (B, 1, S, keys), or None for plain causal."""
+        if cache is None and (valid is None or bool(valid[:, 0].all())):
+            return torch.arange(S, device=device)[None], None
+        if cache is None:
+            known, past = valid, 0
+        else:
+            past, cache.length = cache.length, cache.length + S
+            cache.valid[:, past:cache.length] = True if valid is None else valid
+            known = cache.valid[:, :cache.length]
+        positions = (known.cumsum(1) - 1).clamp(min=0)[:, past:] if S > 1 else (known.sum(1, keepdim=True) - 1).clamp(min=0)
+        keys = torch.arange(known.shape[1], device=device)
+        query = torch.arange(past, past + S, device=device)
+        mask = known[:, None, :] & (keys[None, None] <= query[None, :, None]) if S > 1 else known[:, None, :]
+        mask = mask | (keys[None, None] == query[None, :, None])   # padding sees itself: a row of no keys would be nan
+        return positions, mask[:, None]
+
+    def head(self, x):
+        """Logits (..., V) in float32 of states (..., width)."""
+        weight = self.model.embed_tokens.weight if self.cfg.tie_word_embeddings else self.lm_head.weight
+        return F.linear(x, weight).float()
+
+    def forward(self, tokens, valid=None, cache=None):
+        return self.head(self.hidden(tokens, valid, cache))
+
+
+def read_config(folder):
+    """ModelConfig of a folder's config.json; what this decoder cannot do is refused in one line."""
+    path = Path(folder) / "config.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    odd = [f"{key}={raw[key]!r}" for key, plain in (("model_type", "llama"), ("hidden_act", "silu"), ("attention_bias", False),
+                                                   ("mlp_bias", False), ("attention_dropout", 0.0)) if raw.get(key, plain) != plain]
+    if rope.get("rope_type", rope.get("type", "default")) != "default":
+        odd.append(f"rope_type={rope.get('rope_type', rope.get('type'))!r}")
+    if odd:
+        raise ValueError(f"{path}: {', '.join(odd)} is not a plain Llama decoder, which is all this library runs")
+    heads = raw["num_attention_heads"]
+    return ModelConfig(vocab_size=raw["vocab_size"], hidden_size=raw["hidden_size"], num_hidden_layers=raw["num_hidden_layers"],
+                       num_attention_heads=heads, num_key_value_heads=raw.get("num_key_value_heads", heads),
+                       intermediate_size=raw["intermediate_size"], head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+                       max_position_embeddings=raw["max_position_embeddings"],
+                       rope_theta=float(rope.get("rope_theta", raw.get("rope_theta", 10000.0))),
+                       rms_norm_eps=raw["rms_norm_eps"], tie_word_embeddings=raw.get("tie_word_embeddings", False))
+
+
+def find(path_or_name):
+    """The folder behind a path or one of the names `mini`, `smollm2`."""
+    if str(path_or_name) == "mini":
+        return DATA / "mini"
+    if str(path_or_name) == "smollm2":
+        from grpo_lib.hub import smollm2_folder                    # only who asks for it needs its packages
+        return smollm2_folder()
+    folder = Path(path_or_name)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no model at {path_or_name}: give a folder with config.json and model.safetensors, or mini, or smollm2")
+    return folder
+
+
+def load(path_or_name, device=None, dtype=None):
+    """(model, tokenizer) from a folder or a name; float32 on the CPU unless told. Weights of other names or shapes are refused."""
+    folder = find(path_or_name)
+    tokenizer, cfg = Tokenizer(folder), read_config(folder)
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} has no model.safetensors")
+    try:
+        state = load_file(path)
+    except Exception as err:
+        raise ValueError(f"{path} cannot be read as safetensors ({str(err)[:80]}); fetch or build it again") from None
+    if cfg.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    with torch.device("meta"):
+        model = Model(cfg)
+    wanted, got = {k: v.shape for k, v in model.state_dict().items()}, {k: v.shape for k, v in state.items()}
+    wrong = [f"{k} is {tuple(got[k]) if k in got else 'missing'}, config.json needs {tuple(wanted[k]) if k in wanted else 'none'}"
+             for k in sorted(wanted.keys() | got.keys()) if wanted.get(k) != got.get(k)]
+    if wrong:
+        raise ValueError(f"{path} does not fit {folder / 'config.json'}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if wrong[1:] else ""))
+    model = Model(cfg)
+    model.load_state_dict({k: v.to(dtype or torch.float32) for k, v in state.items()}, assign=True)
+    return model.to(device or "cpu").requires_grad_(True), tokenizer
+
+
+def hf_config(cfg, tokenizer):
+    """config.json as transformers reads it."""
+    rest = asdict(cfg)
+    theta = rest.pop("rope_theta")
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", **rest, "rope_theta": theta,
+            "rope_parameters": {"rope_type": "default", "rope_theta": theta}, "attention_bias": False, "mlp_bias": False,
+            "eos_token_id": list(tokenizer.end_ids), "pad_token_id": tokenizer.pad_id}
+
+
+def save(model, tokenizer, path, dtype=None):
+    """Write a folder that transformers opens; atomically: an interrupted save leaves what stood there before."""
+    with replacing(path) as tmp:
+        state = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in model.state_dict().items()}
+        save_file(state, tmp / "model.safetensors", metadata={"format": "pt"})
+        dump = lambda name, data: (tmp / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        dump("config.json", hf_config(model.cfg, tokenizer))
+        dump("generation_config.json", {"eos_token_id": list(tokenizer.end_ids), "pad_token_id": tokenizer.pad_id})
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(tokenizer.folder / name, tmp / name)
+
+
+class replacing:
+    """`with replacing(path) as tmp:` fill a temporary folder; it takes path's place only when all went well."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def __enter__(self):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.tmp = Path(tempfile.mkdtemp(prefix=".tmp-", dir=self.path.parent))
+        return self.tmp
+
+    def __exit__(self, kind, err, trace):
+        if kind is not None:
+            shutil.rmtree(self.tmp, ignore_errors=True)
+            if isinstance(err, OSError):
+                raise OSError(f"could not write {self.path} ({err.strerror or err}); what stood there before is untouched") from None
+            return
+        os.chmod(self.tmp, 0o755)
+        old = self.path.with_name(f".old-{self.path.name}")
+        shutil.rmtree(old, ignore_errors=True)
+        if self.path.exists():
+            os.replace(self.path, old)
+        os.replace(self.tmp, self.path)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,181 @@
+"""Replies from a model, with the log-probability of every token, and the scorer that must agree with it.
+
+What is scored is exactly what is drawn: softmax(logits / temperature) in float32, no top-k, no top-p. Every reply draws
+from its own stream: its uniforms are row i of one (B, T) draw made up front, and a token is where its uniform falls in the
+cumulative distribution. So the rows per batch, the neighbours, finished rows and ranks cannot change a reply (beyond the
+rounding of a matrix product). The sampler knows ids only; text and rewards are somebody else's.
+"""
+import math
+from dataclasses import dataclass
+
+import torch
+
+from grpo_lib.loss import token_logprobs
+from grpo_lib.model import Cache
+
+
+@dataclass
+class Samples:
+    """B replies of up to T tokens: tokens, logp (B, T); lengths (B,) with the end token; ended (B,) bool."""
+    tokens: torch.Tensor
+    logp: torch.Tensor
+    lengths: torch.Tensor
+    ended: torch.Tensor
+
+    def mask(self):
+        """(B, T) float: 1 on each sampled token, the end token included, made from positions."""
+        return reply_mask(self.lengths, self.tokens.shape[1])
+
+    def ids(self):
+        """The replies as lists of ids without padding."""
+        return [row[:n].tolist() for row, n in zip(self.tokens, self.lengths.tolist())]
+
+
+def reply_mask(lengths, T):
+    """(B, T) float32: 1 at positions below each row's length."""
+    return (torch.arange(T, device=lengths.device)[None] < lengths[:, None]).float()
+
+
+@torch.inference_mode()
+def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), generator=None, rows=256, progress=None):
+    """Samples for prompts (lists of ids, one per reply; repeat a prompt G times for a group of G).
+
+    temperature 0 is greedy (ties: lowest id). `generator` is a CPU torch.Generator; None draws a fresh one. `rows` replies
+    run at once; `progress(n)` is told of each n finished replies. ValueError for an empty prompt or one that leaves no
+    room for `max_new_tokens`. Built in notebook 04."""
+    _check(model, prompts, max_new_tokens, temperature, rows)
+    generator = generator or torch.Generator().manual_seed(torch.Generator().seed())
+    B, device = len(prompts), model.cos.device
+    uniforms = torch.rand(B, max_new_tokens, generator=generator) if temperature > 0 else None
+    tokens = torch.zeros(B, max_new_tokens, dtype=torch.long)
+    logp = torch.zeros(B, max_new_tokens)
+    lengths, ended = torch.zeros(B, dtype=torch.long), torch.zeros(B, dtype=torch.bool)
+    training = model.training
+    model.eval()
+    try:
+        for start in range(0, B, rows):
+            part = slice(start, min(start + rows, B))
+            u = None if uniforms is None else uniforms[part].to(device)
+            out = _batch(model, prompts[part], max_new_tokens, temperature, torch.tensor(sorted(end_ids), device=device), u)
+            for whole, piece in zip((tokens, logp, lengths, ended), out):
+                whole[part] = piece.cpu()
+            if progress:
+                progress(part.stop - part.start)
+    finally:
+        model.train(training)
+    T = max(1, int(lengths.max()))
+    return Samples(tokens[:, :T].clone(), logp[:, :T].clone(), lengths, ended)
+
+
+def _check(model, prompts, max_new_tokens, temperature, rows):
+    for name, value in (("max_new_tokens", max_new_tokens), ("rows", rows)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2 ** 31:
+            raise ValueError(f"{name} must be a whole number of at least 1")
+    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not math.isfinite(temperature) or temperature < 0:
+        raise ValueError(f"temperature must be a finite number of at least 0, not {temperature!r:.40}")
+    if len(prompts) == 0:
+        raise ValueError("prompts is empty: there is nothing to reply to")
+    room = model.cfg.max_position_embeddings
+    for i, p in enumerate(prompts):
+        if not 1 <= len(p) <= room - max_new_tokens:
+            raise ValueError(f"prompt {i} has {len(p)} tokens; with max_new_tokens={max_new_tokens} it must have 1 to "
+                             f"{room - max_new_tokens} to fit the model's {room} positions")
+
+
+def _batch(model, prompts, limit, temperature, ends, u):
+    """One batch of rows to the end: each distinct prompt is read once, finished rows leave the batch."""
+    device, R = model.cos.device, len(prompts)
+    distinct = {tuple(p): None for p in prompts}
+    index = {p: i for i, p in enumerate(distinct)}
+    cache, last = _prefill(model, list(distinct), limit)
+    logits = model.head(last)
+    where = torch.tensor([index[tuple(p)] for p in prompts], device=device)
+    if len(distinct) < R:
+        cache.take(where)
+        logits = logits[where]
+    tokens = torch.zeros(R, limit, dtype=torch.long, device=device)
+    logp = torch.zeros(R, limit, device=device)
+    lengths = torch.full((R,), limit, device=device)
+    ended = torch.zeros(R, dtype=torch.bool, device=device)
+    alive = torch.arange(R, device=device)                     # which reply each row of the cache belongs to
+    live = torch.ones(R, dtype=torch.bool, device=device)      # by row of the cache: not finished yet
+    for t in range(limit):
+        token, lp = draw(logits, temperature, None if u is None else u[alive, t])
+        now = alive[live]
+        tokens[now, t], logp[now, t] = token[live], lp[live]
+        done = live & torch.isin(token, ends)
+        lengths[alive[done]], ended[alive[done]] = t + 1, True
+        live = live & ~done
+        left = int(live.sum())
+        if left == 0 or t + 1 == limit:
+            break
+        if left <= 0.8 * len(alive):                           # copying the cache costs, so not for every single row
+            cache.take(live.nonzero()[:, 0])
+            token, alive, live = token[live], alive[live], live[live]
+        logits = model.head(model.hidden(token[:, None], None, cache)[:, 0])
+    return tokens, logp, lengths, ended
+
+
+def _prefill(model, prompts, limit):
+    """Read the prompts, padded on the left so that all rows write their next token at one place. -> cache, states (P, width)."""
+    device, S = model.cos.device, max(map(len, prompts))
+    tokens = torch.zeros(len(prompts), S, dtype=torch.long)
+    valid = torch.zeros(len(prompts), S, dtype=torch.bool)
+    for i, p in enumerate(prompts):
+        tokens[i, S - len(p):], valid[i, S - len(p):] = torch.tensor(p), True
+    cache = Cache(model.cfg, len(prompts), S + limit, device, model.model.embed_tokens.weight.dtype)
+    return cache, model.hidden(tokens.to(device), valid.to(device), cache)[:, -1]
+
+
+def draw(logits, temperature, u):
+    """(token, logp) of each row: where u falls in the cumulative softmax(logits / T); greedy where T is 0.
+
+    logits (B, V), u (B,) in [0, 1). A token of probability 0 is never drawn: the cumulative sum does not move there.
+    Greedy reports the log-probability at temperature 1."""
+    if temperature == 0:
+        token = logits.argmax(-1)
+        return token, token_logprobs(logits[:, None], token[:, None])[:, 0]
+    p = torch.softmax(logits.float() / temperature, -1)
+    total = p.cumsum(-1, dtype=torch.float32)
+    target = torch.minimum(u * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(u)))
+    token = torch.searchsorted(total, target[:, None], right=True)[:, 0]
+    return token, token_logprobs(logits[:, None], token[:, None], temperature)[:, 0]
+
+
+def pack(prompts, replies):
+    """Rows prompt + reply, padded on the right. -> tokens, valid (B, S), prompt lengths (B,)."""
+    rows = [list(p) + list(r) for p, r in zip(prompts, replies)]
+    S = max(map(len, rows))
+    tokens, valid = torch.zeros(len(rows), S, dtype=torch.long), torch.zeros(len(rows), S, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        tokens[i, :len(row)], valid[i, :len(row)] = torch.tensor(row), True
+    return tokens, valid, torch.tensor([len(p) for p in prompts])
+
+
+def score(model, prompts, tokens, lengths, temperature=1.0):
+    """Log-probabilities (B, T) of reply tokens under the model as it is, with gradient; 0 where a row has no token.
+
+    prompts: lists of ids; tokens (B, T); lengths (B,). Logits are computed where a reply token is predicted, nowhere else:
+    reply token t stands behind the prompt, and is predicted from the position before it."""
+    T, device = int(lengths.max()), model.cos.device
+    ids = [row[:n].tolist() for row, n in zip(tokens, lengths.tolist())]
+    packed, valid, starts = pack(prompts, ids)
+    mask = reply_mask(lengths, T).bool()
+    row, t = mask.nonzero(as_tuple=True)
+    states = model.hidden(packed.to(device), valid.to(device))
+    picked = states[row.to(device), (starts[row] - 1 + t).to(device)]
+    flat = token_logprobs(model.head(picked)[:, None], tokens[row, t].to(device)[:, None], temperature)[:, 0]
+    out = torch.zeros(len(prompts), tokens.shape[1], device=device)
+    return out.index_put((row.to(device), t.to(device)), flat)
+
+
+def micro_batches(lengths, limit):
+    """Lists of row numbers, longest rows first, each list of at most `limit` padded tokens (one row at least)."""
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    batches, batch = [], []
+    for i in order:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > limit:
+            batches.append(batch)
+            batch = []
+        batch.append(i)
+    return batches + [batch] if batch else batches
