@@ -2,7 +2,7 @@
 
 An ablation is `dataclasses.replace(cfg, beta=0.0)`; `differences(a, b)` prints what it changed. Nothing here knows torch.
 """
-import math
+import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -12,11 +12,19 @@ AGGREGATIONS = ("seq-mean", "token-mean", "constant")
 CHECKERS = ("strict", "exact", "contains", "random", "partial")
 
 
+def shown(value):
+    """A bad value for a message, short; an integer of thousands of digits cannot be printed and would crash the message."""
+    try:
+        return f"{value!r:.60}"
+    except ValueError:
+        return f"{type(value).__name__} too large to print"
+
+
 def _whole(cfg, *names, low=1):
     for name in names:
         value = getattr(cfg, name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{name} must be a whole number, not {value!r:.60}")
+            raise ValueError(f"{name} must be a whole number, not {shown(value)}")
         if not low <= value < 2 ** 62:                       # a number this large would crash its own message
             raise ValueError(f"{name} must be at least {low} and below 2**62, not {value if abs(value) < 2 ** 62 else 'so large'}")
 
@@ -24,14 +32,14 @@ def _whole(cfg, *names, low=1):
 def _real(cfg, *names, low=0.0, open_low=False):
     for name in names:
         value = getattr(cfg, name)
-        bad = isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)
+        bad = isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max
         if bad or value < low or (open_low and value == low):
-            raise ValueError(f"{name} must be a finite number {'above' if open_low else 'of at least'} {low}, not {value!r:.60}")
+            raise ValueError(f"{name} must be a finite number {'above' if open_low else 'of at least'} {low}, not {shown(value)}")
 
 
 def _choice(cfg, name, allowed):
     if getattr(cfg, name) not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(cfg, name)!r:.60}")
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {shown(getattr(cfg, name))}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,8 @@ class ModelConfig:
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
                              f"num_key_value_heads ({self.num_key_value_heads})")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even, since rotary positions turn pairs, not {self.head_dim}")
 
 
 @dataclass(frozen=True)
@@ -121,3 +131,7 @@ def differences(a, b):
 def as_dict(cfg):
     """A config as a plain dict, for config.json."""
     return asdict(cfg)
+
+
+# What `make run` and the recorded runs use, chosen on dev by pilots (data/LOG.md tells how): a start and the main arm.
+RECIPES = {"mini": {"warm": WarmConfig(n=14000, lr=2e-3, warmup=20), "main": TrainConfig(lr=2e-4)}}

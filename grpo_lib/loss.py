@@ -6,7 +6,9 @@ Schulman 2020 (k3), Liu et al. 2025 (Dr. GRPO, arXiv:2503.20783).
 """
 import torch
 
-from grpo_lib.config import AGGREGATIONS
+from grpo_lib.config import AGGREGATIONS, shown
+
+HUGE = 80.0     # nats; exp(89) is inf in float32, and inf * 0 would be nan: beyond this a ratio stands still, without gradient
 
 
 def group_advantages(r, std=True, eps=1e-4):
@@ -16,8 +18,8 @@ def group_advantages(r, std=True, eps=1e-4):
     for a reward that is not finite, with its place. Built in notebook 04."""
     r = torch.as_tensor(r, dtype=torch.float64 if not torch.is_tensor(r) else None).detach()
     r = r if r.is_floating_point() else r.float()
-    if r.dim() != 2:
-        raise ValueError(f"rewards must have the shape (prompts, G), not {tuple(r.shape)}")
+    if r.dim() != 2 or r.numel() == 0:
+        raise ValueError(f"rewards must have the shape (prompts, G), one of each at least, not {tuple(r.shape)}")
     if not torch.isfinite(r).all():
         row, col = (~torch.isfinite(r)).nonzero()[0].tolist()
         raise ValueError(f"reward of prompt {row}, reply {col} is {r[row, col].item()}: a reward must be finite")
@@ -44,17 +46,19 @@ def grpo_loss(logp, old, ref, adv, mask, eps=0.2, beta=0.04, agg="seq-mean", max
     direction (`binding` counts where the clip changes the gradient). What stands where mask is 0 does not matter, nan
     included. ValueError for a bad agg, eps, beta or max_tokens. Built in notebook 04."""
     if agg not in AGGREGATIONS:
-        raise ValueError(f"agg must be one of {', '.join(AGGREGATIONS)}, not {agg!r:.40}")
+        raise ValueError(f"agg must be one of {', '.join(AGGREGATIONS)}, not {shown(agg)}")
     if not (eps >= 0 and beta >= 0 and max_tokens > 0):
-        raise ValueError(f"eps ({eps}) and beta ({beta}) must be at least 0 and max_tokens ({max_tokens}) above 0")
+        raise ValueError(f"eps ({shown(eps)}) and beta ({shown(beta)}) must be at least 0 and max_tokens ({shown(max_tokens)}) above 0")
+    if beta > 0 and ref is None:
+        raise ValueError(f"beta is {beta} but ref is None: give the reference's log-probabilities, or beta=0")
     live = mask.bool()
     on = lambda x: torch.where(live, x, torch.zeros_like(x))
-    ratio = torch.exp(on(logp) - on(old))
+    ratio = torch.exp((on(logp) - on(old)).clamp(max=HUGE))
     a = adv.to(ratio)[:, None]
     per_token = -torch.minimum(ratio * a, ratio.clamp(1 - eps, 1 + eps) * a)
     kl = torch.zeros_like(ratio)
     if beta > 0:
-        gap = on(ref) - on(logp)
+        gap = (on(ref) - on(logp)).clamp(max=HUGE)
         kl = torch.exp(gap) - gap - 1
         per_token = per_token + beta * kl
     per_token = on(per_token)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from grpo_lib.config import DATA, ModelConfig
-from grpo_lib.tokenizer import Tokenizer
+from grpo_lib.tokenizer import Tokenizer, read_json
 
 
 class RMSNorm(nn.Module):
@@ -182,7 +182,7 @@ class Model(nn.Module):
 def read_config(folder):
     """ModelConfig of a folder's config.json; what this decoder cannot do is refused in one line."""
     path = Path(folder) / "config.json"
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = read_json(path)
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     odd = [f"{key}={raw[key]!r}" for key, plain in (("model_type", "llama"), ("hidden_act", "silu"), ("attention_bias", False),
                                                    ("mlp_bias", False), ("attention_dropout", 0.0)) if raw.get(key, plain) != plain]
@@ -190,6 +190,10 @@ def read_config(folder):
         odd.append(f"rope_type={rope.get('rope_type', rope.get('type'))!r}")
     if odd:
         raise ValueError(f"{path}: {', '.join(odd)} is not a plain Llama decoder, which is all this library runs")
+    missing = [key for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                               "max_position_embeddings", "rms_norm_eps") if key not in raw]
+    if missing:
+        raise ValueError(f"{path} has no {', '.join(missing)}")
     heads = raw["num_attention_heads"]
     return ModelConfig(vocab_size=raw["vocab_size"], hidden_size=raw["hidden_size"], num_hidden_layers=raw["num_hidden_layers"],
                        num_attention_heads=heads, num_key_value_heads=raw.get("num_key_value_heads", heads),
@@ -200,7 +204,7 @@ def read_config(folder):
 
 
 def find(path_or_name):
-    """The folder behind a path or one of the names `mini`, `smollm2`."""
+    """The model folder behind a path, a run's folder (its model/), or one of the names `mini`, `smollm2`."""
     if str(path_or_name) == "mini":
         return DATA / "mini"
     if str(path_or_name) == "smollm2":
@@ -209,7 +213,7 @@ def find(path_or_name):
     folder = Path(path_or_name)
     if not folder.is_dir():
         raise FileNotFoundError(f"no model at {path_or_name}: give a folder with config.json and model.safetensors, or mini, or smollm2")
-    return folder
+    return folder / "model" if (folder / "model" / "config.json").is_file() else folder
 
 
 def load(path_or_name, device=None, dtype=None):

@@ -35,13 +35,18 @@ def keep(prompt, reply, ended):
 def sample(model, tokenizer, out, n=4000, seed=1, temperature=0.7, max_tokens=128, rows=256):
     """Write n conversations to out (.jsonl.gz), sampled batch by batch; a killed call goes on where it stopped.
 
-    Batch i draws from stream (seed, i), so the file does not depend on interruptions. -> number kept of number asked."""
+    Batch i draws from stream (seed, i), so the file does not depend on interruptions. -> number kept of number asked.
+    ValueError if the batches beside out were drawn with other settings."""
     import torch
 
     from grpo_lib.sampler import generate
     out = Path(out)
     parts = out.with_suffix(".parts")
     parts.mkdir(parents=True, exist_ok=True)
+    note, settings = parts / "settings.json", json.dumps(dict(seed=seed, temperature=temperature, max_tokens=max_tokens, rows=rows))
+    if note.is_file() and note.read_text(encoding="utf-8") != settings:
+        raise ValueError(f"{parts} holds batches of {note.read_text(encoding='utf-8')}, not {settings}: delete it, or give another --out")
+    note.write_text(settings, encoding="utf-8")
     prompts, kept, asked = chat_prompts(int(n * 1.12) + rows, seed), [], 0
     bar = tqdm(total=n, desc="chats", unit="chat")
     for i in range(0, len(prompts), rows):
@@ -60,6 +65,7 @@ def sample(model, tokenizer, out, n=4000, seed=1, temperature=0.7, max_tokens=12
         bar.update(len(rows_kept))
         if len(kept) >= n:
             break
+    bar.close()
     write(out, kept[:n])
     return len(kept[:n]), asked
 
@@ -75,7 +81,7 @@ def read(path=REPLAY, n=None):
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no chats at {path}: make them with `python -m grpo_lib sample --model smollm2 --out {path}`")
-    rows = [json.loads(line)["messages"] for line in gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()]
+    rows = [json.loads(line)["messages"] for line in gzip.decompress(path.read_bytes()).decode("utf-8").split("\n") if line]
     if n is not None and n > len(rows):
         raise ValueError(f"--chat {n}: {path.name} holds {len(rows)} conversations")
     return rows if n is None else rows[:n]

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def find(name, model="mini"):
     for folder, is_live in places:
         if (folder / "run.json").is_file():
             return folder, is_live
-    known = sorted(p.parent.name for p in (RECORDED / model).glob("*/run.json"))
+    known = sorted({p.parent.name for folder, _ in places for p in folder.parent.glob("*/run.json")})
     raise FileNotFoundError(f"no run {model}/{name} in {'$GRPO_RUNS or ' if live else ''}data/runs; there are: {', '.join(known) or 'none'}")
 
 
@@ -74,8 +75,9 @@ def load(name, model="mini", quiet=False):
     folder, live = find(name, model)
     read = lambda part: json.loads((folder / part).read_text(encoding="utf-8"))
     text = gzip.decompress((folder / "replies.jsonl.gz").read_bytes()).decode("utf-8")
-    replies = pd.DataFrame([json.loads(line) for line in text.splitlines()])
-    metrics = pd.read_csv(folder / "metrics.csv", encoding="utf-8")
+    replies = pd.DataFrame([json.loads(line) for line in text.split("\n") if line])     # splitlines would also cut at U+2028
+    table = folder / "metrics.csv"                               # empty where nothing was trained
+    metrics = pd.read_csv(table, encoding="utf-8") if table.stat().st_size else pd.DataFrame()
     run = Run(name, model, read("config.json"), metrics, read("evals.json"), replies, read("run.json"), folder, live)
     if not quiet:
         print(run.source())
@@ -83,7 +85,7 @@ def load(name, model="mini", quiet=False):
 
 
 def write(folder, config, metrics, evals, replies, provenance):
-    """Write the five parts into folder, each replaced atomically, run.json last: its presence says the record is whole."""
+    """Write the five parts into folder, run.json last: its presence says the record is whole. OSError leaves what stood there."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     table = io.StringIO()
@@ -94,19 +96,26 @@ def write(folder, config, metrics, evals, replies, provenance):
     dump = lambda data: (json.dumps(data, indent=1) + "\n").encode("utf-8")
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in replies)
     parts = (dump(config), table.getvalue().encode("utf-8"), dump(evals), gzip.compress(lines.encode("utf-8"), mtime=0), dump(provenance))
-    for name, data in zip(PARTS, parts):
-        put(folder / name, data)
+    put_all({folder / name: data for name, data in zip(PARTS, parts)})
 
 
 def put(path, data):
     """Replace a file by these bytes, or leave it as it was."""
-    tmp = path.with_name(f".tmp-{path.name}")
+    put_all({Path(path): data})
+
+
+def put_all(files):
+    """Replace files by {path: bytes}, in order, once all bytes are on the disk: a full disk leaves every file as it was."""
+    hidden = lambda path: path.with_name(f".tmp-{path.name}")
     try:
-        tmp.write_bytes(data)
-        os.replace(tmp, path)
+        for path, data in files.items():
+            hidden(path).write_bytes(data)
+        for path in files:
+            os.replace(hidden(path), path)
     except OSError as err:
-        tmp.unlink(missing_ok=True)
-        raise OSError(f"could not write {path} ({err.strerror or err}); the file before it is untouched") from None
+        for waiting in map(hidden, files):
+            waiting.unlink(missing_ok=True)
+        raise OSError(f"could not write {path} ({err.strerror or err}); what stood there before is untouched") from None
 
 
 def machine():
@@ -124,7 +133,8 @@ def provenance(seconds, **more):
     """What a record says of its making: command, versions, machine, commit, seconds."""
     version = lambda name: next((d.version for d in metadata.distributions(name=name)), None)
     words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    git = shutil.which("git")                                    # a machine without git must not lose its record
+    commit = subprocess.run([git, "rev-parse", "--verify", "HEAD"], cwd=ROOT, capture_output=True).stdout.decode().strip() if git else ""
     return {"command": " ".join(["python -m grpo_lib", *words]), "machine": machine(), "seconds": round(seconds, 1),
-            "commit": git.stdout.strip() if git.returncode == 0 else None,
+            "commit": commit or None,
             "versions": {"python": platform.python_version(), "torch": version("torch"), "tokenizers": version("tokenizers")}, **more}

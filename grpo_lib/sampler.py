@@ -5,11 +5,11 @@ from its own stream: its uniforms are row i of one (B, T) draw made up front, an
 cumulative distribution. So the rows per batch, the neighbours, finished rows and ranks cannot change a reply (beyond the
 rounding of a matrix product). The sampler knows ids only; text and rewards are somebody else's.
 """
-import math
 from dataclasses import dataclass
 
 import torch
 
+from grpo_lib.config import shown
 from grpo_lib.loss import token_logprobs
 from grpo_lib.model import Cache
 
@@ -36,7 +36,6 @@ def reply_mask(lengths, T):
     return (torch.arange(T, device=lengths.device)[None] < lengths[:, None]).float()
 
 
-@torch.inference_mode()
 def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), generator=None, rows=256, progress=None):
     """Samples for prompts (lists of ids, one per reply; repeat a prompt G times for a group of G).
 
@@ -53,16 +52,20 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
     training = model.training
     model.eval()
     try:
+        ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
         for start in range(0, B, rows):
             part = slice(start, min(start + rows, B))
             u = None if uniforms is None else uniforms[part].to(device)
-            out = _batch(model, prompts[part], max_new_tokens, temperature, torch.tensor(sorted(end_ids), device=device), u)
-            for whole, piece in zip((tokens, logp, lengths, ended), out):
-                whole[part] = piece.cpu()
+            with torch.inference_mode():                       # what is returned is made outside: autograd may use it
+                out = _batch(model, prompts[part], max_new_tokens, temperature, ends, u)
+                for whole, piece in zip((tokens, logp, lengths, ended), out):
+                    whole[part] = piece.cpu()
             if progress:
                 progress(part.stop - part.start)
     finally:
         model.train(training)
+    if not torch.isfinite(logp).all():
+        raise ValueError("the log-probabilities of the replies are not finite: the model's weights or logits are nan or inf")
     T = max(1, int(lengths.max()))
     return Samples(tokens[:, :T].clone(), logp[:, :T].clone(), lengths, ended)
 
@@ -70,12 +73,14 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
 def _check(model, prompts, max_new_tokens, temperature, rows):
     for name, value in (("max_new_tokens", max_new_tokens), ("rows", rows)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2 ** 31:
-            raise ValueError(f"{name} must be a whole number of at least 1")
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not math.isfinite(temperature) or temperature < 0:
-        raise ValueError(f"temperature must be a finite number of at least 0, not {temperature!r:.40}")
+            raise ValueError(f"{name} must be a whole number of at least 1, not {shown(value)}")
+    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not (temperature == 0 or 1e-6 <= temperature <= 1e6):
+        raise ValueError(f"temperature must be 0 (greedy) or between 1e-6 and 1e6, not {shown(temperature)}")
     if len(prompts) == 0:
         raise ValueError("prompts is empty: there is nothing to reply to")
     room = model.cfg.max_position_embeddings
+    if max_new_tokens >= room:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}, the model has {room} positions and a prompt needs one at least")
     for i, p in enumerate(prompts):
         if not 1 <= len(p) <= room - max_new_tokens:
             raise ValueError(f"prompt {i} has {len(p)} tokens; with max_new_tokens={max_new_tokens} it must have 1 to "
@@ -138,7 +143,7 @@ def draw(logits, temperature, u):
     p = torch.softmax(logits.float() / temperature, -1)
     total = p.cumsum(-1, dtype=torch.float32)
     target = torch.minimum(u * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(u)))
-    token = torch.searchsorted(total, target[:, None], right=True)[:, 0]
+    token = torch.searchsorted(total, target[:, None], right=True)[:, 0].clamp(max=p.shape[-1] - 1)     # nan lies past the end
     return token, token_logprobs(logits[:, None], token[:, None], temperature)[:, 0]
 
 

@@ -12,6 +12,14 @@ from tokenizers import Tokenizer as Pieces
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
+def read_json(path):
+    """A JSON file's content; ValueError that names the file where it holds none."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as err:
+        raise ValueError(f"{path} is not JSON ({str(err)[:80]}); fetch or build it again") from None
+
+
 class Tokenizer:
     """One folder's tokenizer: `encode`, `decode`, `prompt`, `conversation`, `end_ids`, `pad_id`, `vocab_size`."""
 
@@ -21,17 +29,21 @@ class Tokenizer:
             if not (folder / name).is_file():
                 raise FileNotFoundError(f"{folder} has no {name}; a model folder needs {', '.join(FILES)} and model.safetensors")
         self.folder = folder
-        self.pieces = Pieces.from_file(str(folder / "tokenizer.json"))
-        read = lambda name: json.loads((folder / name).read_text(encoding="utf-8"))
-        settings, model = read("tokenizer_config.json"), read("config.json")
-        if not settings.get("chat_template"):
+        try:
+            self.pieces = Pieces.from_file(str(folder / "tokenizer.json"))
+        except Exception as err:                                   # the library raises the bare class
+            raise ValueError(f"{folder / 'tokenizer.json'} cannot be read ({str(err)[:80]}); fetch or build it again") from None
+        settings, model = read_json(folder / "tokenizer_config.json"), read_json(folder / "config.json")
+        if not isinstance(settings.get("chat_template"), str) or not settings["chat_template"]:
             raise ValueError(f"{folder / 'tokenizer_config.json'} has no chat_template; this library only trains chat models")
         env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         self._template = env.from_string(settings["chat_template"])
         text = lambda key: settings[key]["content"] if isinstance(settings.get(key), dict) else settings.get(key)
         self._names = {"bos_token": text("bos_token"), "eos_token": text("eos_token")}
+        if "vocab_size" not in model:
+            raise ValueError(f"{folder / 'config.json'} has no vocab_size")
         self.vocab_size = model["vocab_size"]
-        ends = read("generation_config.json").get("eos_token_id") if (folder / "generation_config.json").is_file() else None
+        ends = read_json(folder / "generation_config.json").get("eos_token_id") if (folder / "generation_config.json").is_file() else None
         ends = model.get("eos_token_id") if ends is None else ends
         if ends is None:
             raise ValueError(f"{folder} names no eos_token_id in generation_config.json or config.json: replies could never end")

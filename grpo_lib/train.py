@@ -4,8 +4,8 @@ Problems and random streams of step k are functions of (seed, k), so a resumed r
 same bits. `old` is scored once a step by the training forward pass, before the first update. Micro-batches change nothing
 but rounding: every sum is divided by the whole minibatch's rows or tokens (`norm`). Shao et al. 2024; notebook 04.
 """
+import hashlib
 import math
-import resource
 import shutil
 import signal
 import sys
@@ -186,13 +186,24 @@ def save_checkpoint(out, model, tokenizer, state):
             shutil.rmtree(old, ignore_errors=True)
 
 
+def fingerprint(model):
+    """A hash of all weights: which model a run began from."""
+    parts = hashlib.sha256()
+    for p in model.parameters():
+        parts.update(p.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return parts.hexdigest()
+
+
 def resume_state(out, cfg):
     """(step, folder, state) to go on from, or None where there is no checkpoint; another config is refused, more steps announced."""
     found = checkpoints(out)
     if not found:
         return None
     step, folder = found[-1]
-    state = torch.load(folder / "trainer.pt", weights_only=True)
+    try:
+        state = torch.load(folder / "trainer.pt", weights_only=True)
+    except Exception as err:
+        raise ValueError(f"{folder / 'trainer.pt'} cannot be read ({str(err).splitlines()[0][:80]}): delete {folder.name} and start again") from None
     changed = {k: (v, as_dict(cfg)[k]) for k, v in state["config"].items() if as_dict(cfg)[k] != v and k not in ("time_cap", "ckpt_every")}
     if set(changed) - {"steps"}:
         raise ValueError(f"{out} was begun with other settings {changed}: resume with those, or give another --out")
@@ -207,16 +218,21 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
     Records are written at each checkpoint and at the end; `model/` in out is the final policy in bfloat16, which the last
     evaluation speaks of. With resume, goes on from the newest checkpoint, bit for bit."""
     out, begun = Path(out), time.perf_counter()
+    found, finished = resume_state(out, cfg) if resume else None, (out / "run.json").is_file()
+    if resume and finished and not found:
+        raise ValueError(f"{out} holds a finished run, nothing is left to resume: give another --out")
+    if not resume and (finished or checkpoints(out)):
+        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or give another --out")
     model, tokenizer = load(init, device)
     ref, _ = load(init, device)
     ref.requires_grad_(False).eval()
     optimizer = adamw(model, cfg.lr, fused=cfg.fused)
     log, evals, texts, first, spent = [], [], [], 0, 0.0
-    found = resume_state(out, cfg) if resume else None
-    if not resume and (checkpoints(out) or (out / "run.json").is_file()):
-        raise ValueError(f"{out} already holds a run: add --resume to go on with it, or give another --out")
+    start = fingerprint(ref)
     if found:
         first, folder, state = found
+        if state["start"] != start:
+            raise ValueError(f"{out} was begun from another model than {init}: resume with the --init it had, or give another --out")
         model.load_state_dict(load(folder, device)[0].state_dict())
         optimizer.load_state_dict(state["optimizer"])
         log, evals, texts, spent = state["log"], state["evals"], state["texts"], state["seconds"]
@@ -228,6 +244,9 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
     seconds = lambda: spent + time.perf_counter() - begun
     bar = tqdm(total=cfg.steps, initial=first, desc=out.name, unit="step", disable=not progress)
     step = first
+    keep = lambda: save_checkpoint(out, model, tokenizer, {
+        "step": step, "config": as_dict(cfg), "start": start, "optimizer": optimizer.state_dict(), "log": log, "evals": evals, "texts": texts,
+        "seconds": seconds(), "checker": checker.state() if hasattr(checker, "state") else 0})
     with Stopper() as stop:
         while step < cfg.steps and not stop.asked and not (cfg.time_cap and seconds() > cfg.time_cap):
             step += 1
@@ -240,13 +259,12 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
             bar.update()
             bar.set_postfix(reward=f"{row['reward']:.2f}", kl=f"{row['kl']:.3f}", length=f"{row['length']:.0f}",
                             heldout=f"{evals[-1]['greedy']['strict']:.1%}" if evals else "-")
-            if (cfg.ckpt_every and step % cfg.ckpt_every == 0 and step < cfg.steps) or stop.asked:
-                save_checkpoint(out, model, tokenizer, {
-                    "step": step, "config": as_dict(cfg), "optimizer": optimizer.state_dict(), "log": log, "evals": evals, "texts": texts,
-                    "seconds": seconds(), "checker": checker.state() if hasattr(checker, "state") else 0})
-    bar.close()
-    if stop.asked and step < cfg.steps:
-        raise KeyboardInterrupt(f"stopped after step {step}; go on with --resume")
+            if cfg.ckpt_every and step % cfg.ckpt_every == 0 and step < cfg.steps:
+                keep()
+        bar.close()
+        if stop.asked and step < cfg.steps:
+            keep()
+            raise KeyboardInterrupt(f"stopped after step {step}; go on with --resume")
     save(model, tokenizer, out / "model", torch.bfloat16)
     model, _ = load(out / "model", device)                       # rounded: the committed file is what the last evaluation is of
     evaluate_now(model, ref, tokenizer, cfg, step, eval_samples, evals, texts)
@@ -264,8 +282,16 @@ def one_step(model, ref, tokenizer, optimizer, cfg, step, checker):
     model.train()
     stats = update(model, ref, optimizer, batch, cfg)
     t2 = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return batch, {"step": step, **describe(batch), **stats, "lr": cfg.lr, "seconds_sample": t1 - t0, "seconds_train": t2 - t1, "peak_mib": peak}
+    return batch, {"step": step, **describe(batch), **stats, "lr": cfg.lr, "seconds_sample": t1 - t0, "seconds_train": t2 - t1, "peak_mib": peak_mib()}
+
+
+def peak_mib():
+    """Largest memory of this process so far in MiB; nan where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2 ** 20 if sys.platform == "darwin" else 2 ** 10)
 
 
 def training_rows(batch, step):
@@ -277,7 +303,9 @@ def training_rows(batch, step):
 
 
 def evaluate_now(model, ref, tokenizer, cfg, step, samples, evals, texts):
-    """Append the evaluation of this step to evals and its replies to texts."""
+    """Append the evaluation of this step to evals and its replies to texts; a second one at the same step takes the first's place."""
     result, rows = measure(model, ref, tokenizer, cfg, step, samples)
+    evals[:] = [e for e in evals if e["step"] != step]
+    texts[:] = [row for row in texts if row["step"] != step or row["set"] == "train"]
     evals.append(result)
     texts += rows

@@ -1,0 +1,69 @@
+"""The warm start as a run: train on n sums (and chats), save the start, measure it, record it. Notebook 03 reads the records.
+
+Also the measurement of any model as it is (`measure`), which gives the starting rates of notebook 02.
+"""
+import time
+from pathlib import Path
+
+import torch
+
+from grpo_lib import evaluate, runs, sft
+from grpo_lib.analysis import silent_share
+from grpo_lib.config import as_dict
+from grpo_lib.model import load, save
+from grpo_lib.task import Problem, heldout, sampling_set
+
+ONE_DIGIT = tuple(Problem(a, b, (a + b) % 3) for a in range(10) for b in range(a, 10))      # the easiest curriculum: 55 sums
+
+
+def with_silence(rows, group=8):
+    """Summary of sampled rows, with the expected share of silent groups of `group` from each problem's own rate."""
+    wrong, right = silent_share(list(evaluate.group_rates(rows).values()), group)
+    return evaluate.summary(rows) | {"all_wrong": wrong, "all_right": right}
+
+
+def measure(model, tokenizer, samples=8, max_tokens=128, seed=1, easy=False, step=0, progress=None, batch=256):
+    """Greedy on dev and set 3, `samples` on 200 problems of each, and on the one-digit sums if `easy`. -> summary, rows.
+
+    Replies on dev are for choosing and are not kept; the rows of set 3 are."""
+    ask = lambda problems, name, n, **tags: evaluate.replies(model, tokenizer, problems, n, 1.0, max_tokens,
+                                                             evaluate.stream("start", seed, name), batch, progress, step=step, **tags)[0]
+    out, rows = {"step": step}, []
+    for key, problems, n in (("greedy", heldout(3), 0), ("sampled", sampling_set(3), samples)):
+        found = ask(problems, key, n, set="3")
+        rows += found
+        out[key] = with_silence(found) if n else evaluate.summary(found)
+    if easy:
+        found = ask(ONE_DIGIT, "one-digit", samples, set="1")
+        rows, out["one_digit"] = rows + found, with_silence(found)
+    else:
+        out["dev"] = evaluate.summary(ask(heldout("dev"), "dev-greedy", 0))
+        out["dev_sampled"] = with_silence(ask(sampling_set("dev"), "dev", samples))
+    return out, rows
+
+
+def warmstart(init, out, cfg, model_name="mini", device=None):
+    """Train cfg's examples in one pass from `init`, round to bfloat16, save in out/model, measure and record. -> evaluation."""
+    out, begun = Path(out), time.perf_counter()
+    if (out / "run.json").is_file():
+        raise ValueError(f"{out} already holds a run: give another --out")
+    model, tokenizer = load(init, device)
+    examples, share = sft.warm_examples(tokenizer, cfg)
+    log = sft.fit(model, examples, cfg.batch, cfg.lr, cfg.warmup, cfg.seed, cfg.micro_tokens, cfg.fused, desc=out.name)
+    trained = time.perf_counter() - begun
+    save(model, tokenizer, out / "model", torch.bfloat16)
+    model, _ = load(out / "model", device)
+    result, rows = measure(model, tokenizer, seed=cfg.seed, step=len(log))
+    runs.write(out, {**as_dict(cfg), "init": Path(init).name, "model": model_name, "sum_share": share}, log, [result], rows,
+               runs.provenance(time.perf_counter() - begun, seed=cfg.seed, train_seconds=round(trained, 1), threads=torch.get_num_threads()))
+    return result
+
+
+def rates(init, out, model_name, samples=16, max_tokens=512, seed=1, device=None, progress=None, batch=256):
+    """Measure a chat model before any training on sums (claims C05-C08) and record it. -> evaluation."""
+    out, begun = Path(out), time.perf_counter()
+    model, tokenizer = load(init, device)
+    result, rows = measure(model, tokenizer, samples, max_tokens, seed, easy=True, progress=progress, batch=batch)
+    runs.write(out, {"init": Path(init).name, "model": model_name, "samples": samples, "max_tokens": max_tokens, "seed": seed}, [], [result],
+               rows, runs.provenance(time.perf_counter() - begun, seed=seed, threads=torch.get_num_threads()))
+    return result
