@@ -15,7 +15,10 @@ from tokenizers import Regex, Tokenizer as Pieces, decoders, models, pre_tokeniz
 
 from grpo_lib import corpus, replay, sft
 from grpo_lib.config import DATA, ModelConfig
+from grpo_lib.evaluate import stream
 from grpo_lib.model import Model, load, save
+from grpo_lib.prompts import unseen_prompts
+from grpo_lib.sampler import generate
 from grpo_lib.tokenizer import Tokenizer
 
 SPECIAL = ["<|pad|>", "<|begin|>", "<|user|>", "<|assistant|>", "<|end|>"]
@@ -102,35 +105,79 @@ def chat_bits(model, tokenizer, held):
     return bits_per_byte(model, examples, spoken)
 
 
+def talk(model, tokenizer, temperature=0.7, limit=256, seed=1):
+    """Replies to the 100 unseen prompts. -> [{prompt, reply, ended}], one each, unpicked."""
+    asked = unseen_prompts()
+    out = generate(model, [tokenizer.prompt(p) for p in asked], limit, temperature, tokenizer.end_ids, stream("talk", seed))
+    return [{"prompt": p, "reply": tokenizer.decode_reply(ids), "ended": bool(e)} for p, ids, e in zip(asked, out.ids(), out.ended)]
+
+
+def pretrain(train, work, batch, lr, seed):
+    """Stages one and two: tokenizer, then one epoch over all windows. Leaves work/pretrained and work/pretrain.json."""
+    start = time.perf_counter()
+    tokenizer = Tokenizer(work / "tokenizer") if (work / "tokenizer" / "config.json").is_file() else train_tokenizer(train[::4], work / "tokenizer")
+    rows = windows(tokenizer, train, seed)
+    model = Model(CONFIG).initialise(seed)
+    log = sft.fit(model, rows, batch, lr, warmup=100, seed=seed, micro_tokens=2048, weight_decay=0.1, desc="pretrain")
+    record = {"seed": seed, "documents": len(train), "characters": sum(map(len, train)),
+              "pretrain_tokens": len(rows) * WINDOW, "pretrain_lr": lr, "pretrain_loss": thin(log), "pretrain_seconds": time.perf_counter() - start}
+    (work / "pretrain.json").write_text(json.dumps(record), encoding="utf-8")
+    save(model, tokenizer, work / "pretrained")                 # last: its presence says the stage is done
+
+
 def build(out=DATA / "mini", work="runs/build-mini", packages=None, numbers=15000, batch=32, lr=3e-3, chat_lr=1e-3, seed=1):
-    """Build `mini` into `out`; stages are kept in `work`. Records data/runs/mini/chat-like figures in out/build.json."""
+    """Build `mini` into `out`, with build.json (losses, sizes, held-out bits per byte, replies) and a card; stages are kept in `work`."""
     work, out = Path(work), Path(out)
     packages = Path(packages or work / "packages")
     train, held = texts(packages, numbers, seed)
-    sample = train[::4]
-    start = time.perf_counter()
-    tokenizer = Tokenizer(work / "tokenizer") if (work / "tokenizer" / "config.json").is_file() else train_tokenizer(sample, work / "tokenizer")
-    record = {"seed": seed, "characters": sum(map(len, train)), "documents": len(train), "batch_tokens": batch * WINDOW, "lr": lr}
     if not (work / "pretrained" / "model.safetensors").is_file():
-        rows = windows(tokenizer, train, seed)
-        model = Model(CONFIG).initialise(seed)
-        log = sft.fit(model, rows, batch, lr, warmup=100, seed=seed, micro_tokens=2048, weight_decay=0.1, desc="pretrain")
-        save(model, tokenizer, work / "pretrained")
-        record |= {"pretrain_tokens": len(rows) * WINDOW, "pretrain_seconds": time.perf_counter() - start, "pretrain_loss": thin(log)}
-        (work / "pretrain.json").write_text(json.dumps(record), encoding="utf-8")
+        pretrain(train, work, batch, lr, seed)
     record = json.loads((work / "pretrain.json").read_text(encoding="utf-8"))
-    model, tokenizer = load(work / "pretrained")
     start = time.perf_counter()
+    model, tokenizer = load(work / "pretrained")
     chats, held_chats = chat_rows(packages, seed)
     examples = sft.chat_examples(tokenizer, chats, 512)
     log = sft.fit(model, examples, 32, chat_lr, warmup=20, seed=seed, micro_tokens=4096, desc="chat")
     save(model, tokenizer, out, torch.bfloat16)
     model, tokenizer = load(out)                               # what is measured is what the file holds
-    record |= {"chat_examples": len(examples), "chat_tokens": sum(map(sft.trained, examples)), "chat_lr": chat_lr,
-               "chat_seconds": time.perf_counter() - start, "chat_loss": thin(log), "parameters": sum(p.numel() for p in model.parameters()),
-               "heldout_text_bits_per_byte": text_bits(model, tokenizer, held), "heldout_chat_bits_per_byte": chat_bits(model, tokenizer, held_chats)}
+    record |= {"parameters": sum(p.numel() for p in model.parameters()), "chat_examples": len(examples), "replay_chats": len(replay.read()), "chat_tokens": sum(map(sft.trained, examples)),
+               "chat_lr": chat_lr, "chat_loss": thin(log), "chat_seconds": time.perf_counter() - start,
+               "heldout_text_bits_per_byte": text_bits(model, tokenizer, held), "heldout_chat_bits_per_byte": chat_bits(model, tokenizer, held_chats),
+               "replies": talk(model, tokenizer), "greedy_replies": talk(model, tokenizer, temperature=0.0)}
     (out / "build.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (out / "README.md").write_text(card(record), encoding="utf-8")
     return record
+
+
+def card(record):
+    """The model card as Markdown, its numbers from build.json."""
+    count = lambda key: (sum(r["ended"] for r in record[key]), len({r["reply"] for r in record[key]}), len(record[key]))
+    (ended, different, n), (g_ended, g_different, _) = count("replies"), count("greedy_replies")
+    sources = "\n".join(f"| {p.name} {p.version} | {p.what} | {p.licence} | {record['heldout_text_bits_per_byte'][key]:.2f} |"
+                        for key, p in corpus.PACKAGES.items())
+    shown = "\n".join(f"- **{r['prompt']}** {r['reply'] if r['ended'] else r['reply'] + ' [cut]'}".replace("\n", " ") for r in record["replies"][:20])
+    return f"""# mini: a chat model in the small
+
+{record['parameters']:,} parameters ({CONFIG.num_hidden_layers} layers of {CONFIG.hidden_size}, {CONFIG.vocab_size:,} pieces), built from nothing by
+`python -m grpo_lib build-mini`. It exists to be taught addition in front of a reader: it has never seen a sum, and it is no use as an assistant.
+
+Pretrained for one epoch on {record['pretrain_tokens']:,} tokens ({record['documents']:,} documents, {record['characters']:,} characters), then tuned on
+{record['chat_examples']:,} chats ({record['chat_tokens']:,} trained tokens; {record['replay_chats']:,} of them replay chats that SmolLM2-135M-Instruct wrote itself, seen twice).
+
+| text | what it is | licence | held-out bits per byte |
+|---|---|---|---|
+{sources}
+| numbers | numbers copied, listed and spelled out; no arithmetic | ours | {record['heldout_text_bits_per_byte']['numbers']:.2f} |
+
+Held-out chat: {record['heldout_chat_bits_per_byte']:.2f} bits per byte of assistant text. Every document with a sum in it was dropped.
+
+Of {n} unseen prompts, sampled at temperature 0.7, it ended {ended} replies by itself and gave {different} different ones (greedy: {g_ended} and {g_different}).
+The first twenty, unpicked:
+
+{shown}
+
+Weights: bfloat16, Apache-2.0 as the code. The texts themselves are not shipped.
+"""
 
 
 def thin(log, points=60):

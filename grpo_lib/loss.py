@@ -8,7 +8,7 @@ import torch
 
 from grpo_lib.config import AGGREGATIONS, shown
 
-HUGE = 80.0     # nats; exp(89) is inf in float32, and inf * 0 would be nan: beyond this a ratio stands still, without gradient
+HUGE = 80.0     # nats: exp(89) is inf in float32 and inf * 0 nan, so beyond this a ratio stands still, without gradient
 
 
 def group_advantages(r, std=True, eps=1e-4):
@@ -48,7 +48,8 @@ def grpo_loss(logp, old, ref, adv, mask, eps=0.2, beta=0.04, agg="seq-mean", max
     if agg not in AGGREGATIONS:
         raise ValueError(f"agg must be one of {', '.join(AGGREGATIONS)}, not {shown(agg)}")
     if not (eps >= 0 and beta >= 0 and max_tokens > 0):
-        raise ValueError(f"eps ({shown(eps)}) and beta ({shown(beta)}) must be at least 0 and max_tokens ({shown(max_tokens)}) above 0")
+        raise ValueError(f"eps ({shown(eps)}) and beta ({shown(beta)}) must be at least 0 and max_tokens "
+                         f"({shown(max_tokens)}) above 0")
     if beta > 0 and ref is None:
         raise ValueError(f"beta is {beta} but ref is None: give the reference's log-probabilities, or beta=0")
     live = mask.bool()

@@ -74,7 +74,8 @@ def _check(model, prompts, max_new_tokens, temperature, rows):
     for name, value in (("max_new_tokens", max_new_tokens), ("rows", rows)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2 ** 31:
             raise ValueError(f"{name} must be a whole number of at least 1, not {shown(value)}")
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not (temperature == 0 or 1e-6 <= temperature <= 1e6):
+    number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
+    if not number or not (temperature == 0 or 1e-6 <= temperature <= 1e6):
         raise ValueError(f"temperature must be 0 (greedy) or between 1e-6 and 1e6, not {shown(temperature)}")
     if len(prompts) == 0:
         raise ValueError("prompts is empty: there is nothing to reply to")
@@ -143,7 +144,7 @@ def draw(logits, temperature, u):
     p = torch.softmax(logits.float() / temperature, -1)
     total = p.cumsum(-1, dtype=torch.float32)
     target = torch.minimum(u * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(u)))
-    token = torch.searchsorted(total, target[:, None], right=True)[:, 0].clamp(max=p.shape[-1] - 1)     # nan lies past the end
+    token = torch.searchsorted(total, target[:, None], right=True)[:, 0].clamp(max=p.shape[-1] - 1)    # nan is past the end
     return token, token_logprobs(logits[:, None], token[:, None], temperature)[:, 0]
 
 

@@ -12,7 +12,6 @@ from IPython.display import display
 
 from grpo_lib import plots
 from grpo_lib.checker import DIGITS, KINDS, final_number, reward
-from grpo_lib.loss import group_advantages
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 LABEL = "(interactive: run this cell in JupyterLab)"
@@ -59,7 +58,8 @@ def verdicts(reply, answer):
     closing, runs = final_number(reply), DIGITS.findall(reply)
     seen = f"the closing number {closing}" if closing else "no closing phrase"
     saw = {"strict": seen, "exact": seen, "contains": f"numbers: {', '.join(runs) or 'none'}"}
-    return pd.DataFrame([{"kind": kind, "pays": f"{reward(reply, answer, kind):g}", "saw": saw[kind]} for kind in KINDS])
+    pays = {kind: f"{reward(reply, answer, kind):g}" for kind in KINDS}
+    return pd.DataFrame([{"kind": kind, "pays": pays[kind], "saw": saw[kind]} for kind in KINDS])
 
 
 def playground(reply="I think 41. The answer is 042.", answer=42):
@@ -76,9 +76,10 @@ def playground(reply="I think 41. The answer is 042.", answer=42):
 # ---- notebook 04: advantage explorer
 
 def group(right, G=8, std=True):
-    """(r, adv), two arrays (G,): `right` replies of G are paid 1, the rest 0. ValueError unless 0 <= right <= G."""
+    """(r, adv), two lists of G: `right` replies of G are paid 1, the rest 0. ValueError unless 0 <= right <= G."""
     if not 0 <= right <= G:
         raise ValueError(f"right is {right}: give a number from 0 to G = {G}")
+    from grpo_lib.loss import group_advantages                          # here, so that notebook 01 need not load torch
     r = [1.0] * right + [0.0] * (G - right)
     return r, group_advantages([r], std)[0].tolist()
 

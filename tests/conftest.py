@@ -1,4 +1,4 @@
-"""Shared fixtures: a tiny tokenizer made in a temporary folder, a tiny random decoder, and a stand-in whose logits follow a script."""
+"""Shared fixtures: a tiny tokenizer folder, a tiny random decoder, and a stand-in whose logits follow a script."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def write_json(path, data):
 
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory):
-    """A folder with a byte-level tokenizer of 320 pieces (4, 2 and 42 are three of them), a chat template, two end ids and a pad id."""
+    """A folder with a byte-level tokenizer (4, 2 and 42 are three pieces), a chat template, two end ids and a pad id."""
     folder = tmp_path_factory.mktemp("tokenizer")
     pieces = Pieces(models.BPE())
     pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -100,7 +100,7 @@ def tiny(make_model):
 
 
 class Scripted(nn.Module):
-    """A stand-in for the decoder: the logits after a token are that token's row of a table (V, V). `calls` counts passes."""
+    """A stand-in for the decoder: logits after a token are its row of a table (V, V). `calls` counts passes."""
 
     def __init__(self, table, positions=64):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The mathematics of GRPO against tables made with plain numpy, enumeration and autograd (fault log, sections 2, 3, 6, 7)."""
+"""The mathematics of GRPO against tables made with plain numpy, enumeration and autograd (fault log, 2, 3, 6, 7)."""
 
 import itertools
 import math

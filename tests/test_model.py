@@ -1,4 +1,4 @@
-"""The decoder against transformers, its cache and padding against itself, and folders that must be refused (fault log, 4, 8, 13)."""
+"""The decoder against transformers, its cache and padding, and folders that must be refused (fault log, 4, 8, 13)."""
 
 import json
 import os

@@ -27,13 +27,13 @@ def attack():
 
 
 CURVES = [("seed 1", [0, 25], [0.3, 0.5], 500), ("seed 2", [0, 25], [0.3, 0.6], 500)]
-CHAT = {"strict": wilson(0, 9)}
+CHAT, START = {"strict": wilson(0, 9)}, dict.fromkeys(("sampled", "greedy", "silent"), RATE)
 DRAWN = {
     "attack_table": lambda: plots.attack_table(attack(), "t"),
     "rates_bars": lambda: plots.rates_bars([("a", "chat", CHAT), ("b", "#444444", {"strict": RATE})], "t"),
     "silent_groups": lambda: plots.silent_groups([0, 0, 3, 8], 8, "t"),
     "lengths_hist": lambda: plots.lengths_hist([5, 60, 128, 128], 128, "t"),
-    "examples_curve": lambda: plots.examples_curve([250, 500], [dict.fromkeys(("sampled", "greedy", "silent"), RATE)] * 2, "t"),
+    "examples_curve": lambda: plots.examples_curve([250, 500], [START, START], "t"),
     "style_split": lambda: plots.style_split({"worked": (50, 20), "direct": (50, 5)}, {"worked": (100, 80)}, "t"),
     "advantages": lambda: plots.advantages([1, 0, 0, 0], [1.7, -0.6, -0.6, -0.6], "t"),
     "loss_terms": lambda: plots.loss_terms("t"),
@@ -75,7 +75,8 @@ def test_no_text_leaves_the_picture(name):
     for text in [t for ax in fig.axes for t in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]:
         box = text.get_window_extent()
         if text.get_text():
-            assert box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1, f"{text.get_text()!r} at {box}"
+            inside = min(box.x0, box.y0) >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
+            assert inside, f"{text.get_text()!r} at {box} of {width} x {height}"
 
 
 def test_every_figure_is_tested():

@@ -1,4 +1,4 @@
-"""The sampler: what is drawn is what is scored, one stream per reply, ends per row, nothing left behind (fault log, 3 to 5)."""
+"""The sampler: it draws what is scored, one stream per reply, ends per row, nothing left behind (fault log, 3 to 5)."""
 
 import math
 from collections import Counter

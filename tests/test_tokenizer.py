@@ -1,4 +1,4 @@
-"""Text and ids: decoding gives back what was encoded, and masks train each reply with its one end token (fault log, 1, 3, 5)."""
+"""Text and ids: decoding inverts encoding, and masks train each reply with its one end token (fault log, 1, 3, 5)."""
 
 import json
 import shutil

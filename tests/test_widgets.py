@@ -17,8 +17,8 @@ from grpo_lib.config import ROOT
 def row(where, step, a, k):
     """One recorded reply; sample -1 (greedy) and 0 are right, and training paid everything 0.5."""
     paid = {"reward": 0.5} if where == "train" else {}
-    return {"step": step, "set": where, "a": a, "b": 5, "template": 0, "sample": k, "length": 9, "ended": True, "strict": int(k <= 0),
-            "exact": 0, "contains": 0, "reply": f"<b>The answer is {a + 5 + k}.</b>", **paid}
+    return {"step": step, "set": where, "a": a, "b": 5, "template": 0, "sample": k, "length": 9, "ended": True,
+            "strict": int(k <= 0), "exact": 0, "contains": 0, "reply": f"<b>The answer is {a + 5 + k}.</b>", **paid}
 
 
 PLACES = (("3", 0), ("3", 25), ("train", 20))
@@ -113,7 +113,8 @@ def test_reply_page_filters():
     assert page(paid="unpaid")["who"].tolist() == ["sample 1"]
     assert page(problem=2)["problem"].unique().tolist() == ["3 + 5 = 8"]
     assert widgets.reply_page(REPLIES, "train", 20)["reward"].tolist() == ["0.5"] * 3, "the reward that training paid"
-    assert len(widgets.reply_page(REPLIES.drop(columns="reward"), "3", 0)) == 3, "runs without training rows have no reward"
+    start = REPLIES.drop(columns="reward")
+    assert len(widgets.reply_page(start, "3", 0)) == 3, "a run without training rows has no reward"
 
 
 @pytest.mark.parametrize("place", [("3", 7, 0), ("3", 0, 3), ("3", 0, -1), ("9", 0, 0)])
@@ -150,8 +151,7 @@ def test_outside_a_notebook_only_the_text_is_printed(capsys):
 def test_strict_nbval_compares_the_text_and_not_the_ids(tmp_path):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nb = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
-    sources = ["from grpo_lib import plots, widgets", "widgets.playground()", "widgets.advantage_explorer()",
-               "plots.show(widgets.advantage_figure(2), 'x')"]
+    sources = ["from grpo_lib import plots, widgets", "widgets.playground()", "plots.show(plots.loss_terms('t'), 'x')"]
     nb.cells = [nbformat.v4.new_code_cell(source) for source in sources]
     path = tmp_path / "w.ipynb"
     nbformat.write(nb, path)
@@ -159,7 +159,6 @@ def test_strict_nbval_compares_the_text_and_not_the_ids(tmp_path):
             "NotebookClient(nb, kernel_name='python3').execute(); nbformat.write(nb, sys.argv[1])")
     run = lambda *command: subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True,
                                           encoding="utf-8", timeout=120)
-    nbval = lambda: run("-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider", "w.ipynb")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRPO_RUNS", str(tmp_path))
         patch.setenv("PYTHONPATH", str(ROOT))                       # this checkout, wherever pytest was started
@@ -168,12 +167,12 @@ def test_strict_nbval_compares_the_text_and_not_the_ids(tmp_path):
         outputs = [out for cell in nbformat.read(path, 4).cells for out in cell.outputs]
         assert not any(out.get("name") == "stderr" for out in outputs), "something was written on stderr"
         plain = [out.data["text/plain"] for out in outputs if "text/plain" in out.get("data", {})]
-        assert plain == [widgets.LABEL] * 2, f"only a constant may stand beside a view: {plain}"
+        assert plain == [widgets.LABEL], f"only a constant may stand beside a view: {plain}"
         assert sum("image/png" in out.get("data", {}) for out in outputs) == 1, "a figure is displayed once"
-        passed = nbval()
-        assert passed.returncode == 0, passed.stdout[-3000:]
+        edited = path.read_text(encoding="utf-8").replace("the closing number 042", "the closing number 043", 1)
+        (tmp_path / "edited.ipynb").write_text(edited, encoding="utf-8")
+        report = run("-m", "pytest", "--nbval", "--nbval-current-env", "-v", "w.ipynb", "edited.ipynb").stdout
+        assert "1 failed, 5 passed" in report, f"only the edited number may fail:\n{report[-3000:]}"
+        assert "FAILED edited.ipynb::Cell 1" in report, report[-3000:]
         assert (tmp_path / "figures" / "x.png").is_file()
-        path.write_text(path.read_text(encoding="utf-8").replace("+1.73", "+1.74", 1), encoding="utf-8")
-        failed = nbval()
-        assert failed.returncode == 1 and "1 failed" in failed.stdout, "an edited number went unseen"
     assert "model_id" in json.dumps(outputs), "the live view is there"
