@@ -98,11 +98,8 @@ def train(args):
 
 def evaluate(args):
     """evaluate."""
-    from tqdm import tqdm
-
     from grpo_lib.warmstart import rates
-    with tqdm(desc="replies", unit="reply") as bar:
-        print(rate_line(rates(args.init or args.model, out_of(args), args.model, args.samples, args.max_tokens, args.seed, progress=bar.update)))
+    print(rate_line(rates(args.init or args.model, out_of(args), args.model, args.samples, args.max_tokens, args.seed)))
 
 
 def chat(args):

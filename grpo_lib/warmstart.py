@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from grpo_lib import evaluate, runs, sft
 from grpo_lib.analysis import silent_share
@@ -59,11 +60,13 @@ def warmstart(init, out, cfg, model_name="mini", device=None):
     return result
 
 
-def rates(init, out, model_name, samples=16, max_tokens=512, seed=1, device=None, progress=None, batch=256):
+def rates(init, out, model_name, samples=16, max_tokens=512, seed=1, device=None, batch=256):
     """Measure a chat model before any training on sums (claims C05-C08) and record it. -> evaluation."""
     out, begun = Path(out), time.perf_counter()
     model, tokenizer = load(init, device)
-    result, rows = measure(model, tokenizer, samples, max_tokens, seed, easy=True, progress=progress, batch=batch)
+    count = len(heldout(3)) + samples * (len(sampling_set(3)) + len(ONE_DIGIT))
+    with tqdm(total=count, desc="replies", unit="reply") as bar:
+        result, rows = measure(model, tokenizer, samples, max_tokens, seed, easy=True, progress=bar.update, batch=batch)
     runs.write(out, {"init": Path(init).name, "model": model_name, "samples": samples, "max_tokens": max_tokens, "seed": seed}, [], [result],
                rows, runs.provenance(time.perf_counter() - begun, seed=seed, threads=torch.get_num_threads()))
     return result

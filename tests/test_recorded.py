@@ -1,0 +1,107 @@
+"""What is committed under data/ is what the code makes of it: records, start, mini's promises."""
+import json
+from dataclasses import fields
+
+import pytest
+
+from grpo_lib import evaluate, report, runs, train
+from grpo_lib.analysis import style
+from grpo_lib.checker import rewards
+from grpo_lib.config import DATA, RECIPES, TrainConfig
+from grpo_lib.corpus import has_sum
+from grpo_lib.model import load
+from grpo_lib.replay import read
+from grpo_lib.sft import adamw
+from grpo_lib.task import heldout, heldout_pairs, sampling_set
+
+RECORDS = sorted((p.parent.parent.name, p.parent.name) for p in (DATA / "runs").glob("*/*/run.json"))
+START = f"warm-{RECIPES['mini']['warm'].n}"
+
+
+def test_the_spine_is_recorded():
+    names = {name for model, name in RECORDS if model == "mini"}
+    assert {"chat", START, "main-s1"} <= names, f"records of mini: {sorted(names)}"
+    assert sum(n.startswith("warm-") for n in names) >= 4 and sum(n.startswith("pilot-") for n in names) == 3, sorted(names)
+
+
+@pytest.mark.parametrize("model, name", RECORDS, ids=lambda x: str(x))
+def test_a_record_follows_from_its_reply_texts(model, name):
+    run = runs.load(name, model, quiet=True)
+    r = run.replies
+    for kind in ("strict", "exact", "contains"):
+        again = rewards(r["reply"].tolist(), (r["a"] + r["b"]).tolist(), kind)
+        assert again == r[kind].astype(float).tolist(), f"{kind} of {model}/{name} is not what the checker says of the texts"
+    for e in run.evals:
+        for part, rows in (("greedy", report.greedy(run, e["step"])), ("sampled", report.sampled(run, e["step"]))):
+            assert len(rows) == e[part]["n"], f"step {e['step']} {part}: {len(rows)} replies, summary of {e[part]['n']}"
+            assert rows["strict"].mean() == pytest.approx(e[part]["strict"])
+            assert rows["reply"].map(style).eq("worked").mean() == pytest.approx(e[part]["worked"])
+    asked = {(min(a, b), max(a, b)) for a, b in zip(r["a"], r["b"])}
+    drawn = r[r["set"] == "train"]
+    assert not {(min(a, b), max(a, b)) for a, b in zip(drawn["a"], drawn["b"])} & heldout_pairs(), "a held-out sum was trained on"
+    assert asked and run.provenance["seconds"] > 0 and run.provenance["versions"]["torch"]
+
+
+def test_the_recorded_held_out_replies_are_of_the_committed_set_in_its_order():
+    run = runs.load("main-s1", quiet=True)
+    rows = report.greedy(run)
+    assert [(p.a, p.b, p.template) for p in heldout(3)] == list(zip(rows["a"], rows["b"], rows["template"]))
+
+
+def test_the_first_steps_of_the_main_run_come_back():
+    run = runs.load("main-s1", quiet=True)
+    cfg = TrainConfig(**{f.name: run.config[f.name] for f in fields(TrainConfig)})
+    assert cfg == RECIPES["mini"]["main"], "config.json is not the recipe that `make run` uses"
+    folder = runs.RECORDED / "mini" / START
+    (policy, tokenizer), (ref, _) = load(folder), load(folder)
+    optimizer = adamw(policy, cfg.lr)
+    for step in (1, 2):
+        _, row = train.one_step(policy, ref, tokenizer, optimizer, cfg, step, cfg.checker)
+        then = run.metrics.iloc[step - 1]
+        for key, near in (("reward", 0.02), ("exact", 0.02), ("length", 0.5), ("entropy", 0.01), ("kl", 0.002), ("grad_norm", 0.1 * then["grad_norm"] + 0.01)):
+            assert row[key] == pytest.approx(then[key], abs=near), f"step {step}: {key} is {row[key]:.4f}, recorded {then[key]:.4f}"
+
+
+def test_the_recorded_start_gives_its_recorded_greedy_replies():
+    model, tokenizer = load(runs.RECORDED / "mini" / START)
+    then = report.greedy(runs.load(START, quiet=True)).head(64)
+    now, _ = evaluate.replies(model, tokenizer, heldout(3)[:64])
+    same = sum(a["reply"] == b for a, b in zip(now, then["reply"]))
+    assert same >= 61, f"only {same} of 64 greedy replies are the recorded ones: weights and record do not belong together"
+
+
+def test_main_gains_what_it_was_built_for():
+    for name in [n for m, n in RECORDS if m == "mini" and n.startswith("main-s")]:
+        run = runs.load(name, quiet=True)
+        first, last = run.at(0), run.at()
+        assert 0.10 <= first["sampled"]["strict"] <= 0.35, f"{name} starts at {first['sampled']['strict']:.1%} sampled"
+        assert last["greedy"]["strict"] >= first["greedy"]["strict"] + 0.2, f"{name}: {first['greedy']['strict']:.1%} -> {last['greedy']['strict']:.1%}"
+
+
+def test_mini_chats_and_cannot_add():
+    record = json.loads((DATA / "mini" / "build.json").read_text(encoding="utf-8"))
+    said = record["replies"]
+    assert len(said) == 100 and sum(r["ended"] for r in said) >= 80, f"{sum(r['ended'] for r in said)} of {len(said)} replies end"
+    assert len({r["reply"] for r in said}) >= 80
+    assert 2_000_000 <= record["parameters"] <= 4_000_000
+    chat = runs.load("chat", quiet=True).at()
+    assert chat["greedy"]["n"] == 500 and chat["greedy"]["strict"] == 0 and chat["sampled"]["strict"] == 0
+
+
+def test_mini_says_today_what_its_card_says():
+    record = json.loads((DATA / "mini" / "build.json").read_text(encoding="utf-8"))
+    from grpo_lib.build_mini import card, talk
+    model, tokenizer = load("mini")
+    now = talk(model, tokenizer, temperature=0.0)[:100]
+    same = sum(a["reply"] == b["reply"] for a, b in zip(now, record["greedy_replies"]))
+    assert same >= 90, f"{same} of 100 greedy replies are those of the card"
+    assert (DATA / "mini" / "README.md").read_text(encoding="utf-8") == card(record)
+
+
+def test_replay_chats_hold_no_sum_and_no_held_out_prompt():
+    chats = read()
+    text = ["\n".join(m["content"] for m in c) for c in chats]
+    assert len(chats) >= 2000 and not any(map(has_sum, text)), "a replay chat contains a sum"
+    assert len({c[0]["content"] for c in chats}) == len(chats)
+    questions = {p.prompt for key in (3, 4, 5, "dev") for p in heldout(key)} | {p.prompt for p in sampling_set(3)}
+    assert not questions & {c[0]["content"] for c in chats}
