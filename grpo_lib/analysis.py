@@ -54,7 +54,7 @@ def pass_at_k_curve(counts, n, ks):
 
 def silent_share(rates, G):
     """(all wrong, all right): the expected share of groups of G replies that teach nothing, from each problem's chance
-    (P,) of a right reply. Measured rates make this a low estimate; from counts use 1 - pass@G for the first."""
+    (P,) of a right reply. For true chances only: measured rates make it too high; from counts use 1 - pass_at_k(n, c, G)."""
     rates = np.atleast_1d(np.asarray(rates, dtype=float))
     if rates.size == 0 or not np.all((rates >= 0) & (rates <= 1)):
         raise ValueError("rates must hold at least one chance, each from 0 to 1")

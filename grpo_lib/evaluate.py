@@ -44,9 +44,9 @@ def summary(rows):
             "last": mean(lambda r: last_number(r["reply"], r["a"] + r["b"])), "worked": mean(lambda r: style(r["reply"]) == "worked")}
 
 
-def group_rates(rows, kind="strict"):
-    """{(a, b): share of that problem's sampled rows paid by kind}, in the order met."""
+def by_problem(rows, kind="strict"):
+    """{(a, b): what kind pays each of that problem's replies}, in the order met."""
     paid = {}
     for r in rows:
         paid.setdefault((r["a"], r["b"]), []).append(r[kind])
-    return {pair: sum(v) / len(v) for pair, v in paid.items()}
+    return paid

@@ -258,8 +258,9 @@ def save(model, tokenizer, path, dtype=None):
         dump = lambda name, data: (tmp / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         dump("config.json", hf_config(model.cfg, tokenizer))
         dump("generation_config.json", {"eos_token_id": list(tokenizer.end_ids), "pad_token_id": tokenizer.pad_id})
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copyfile(tokenizer.folder / name, tmp / name)
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            if (tokenizer.folder / name).is_file():
+                shutil.copyfile(tokenizer.folder / name, tmp / name)
 
 
 class replacing:

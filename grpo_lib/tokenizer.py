@@ -34,6 +34,9 @@ class Tokenizer:
         except Exception as err:                                   # the library raises the bare class
             raise ValueError(f"{folder / 'tokenizer.json'} cannot be read ({str(err)[:80]}); fetch or build it again") from None
         settings, model = read_json(folder / "tokenizer_config.json"), read_json(folder / "config.json")
+        beside = folder / "chat_template.jinja"                    # where newer transformers keep it
+        if beside.is_file():
+            settings["chat_template"] = beside.read_text(encoding="utf-8")
         if not isinstance(settings.get("chat_template"), str) or not settings["chat_template"]:
             raise ValueError(f"{folder / 'tokenizer_config.json'} has no chat_template; this library only trains chat models")
         env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)

@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from grpo_lib import evaluate, runs, sft
-from grpo_lib.analysis import silent_share
+from grpo_lib.analysis import pass_at_k
 from grpo_lib.config import as_dict
 from grpo_lib.model import load, save
 from grpo_lib.task import Problem, heldout, sampling_set
@@ -18,9 +18,12 @@ ONE_DIGIT = tuple(Problem(a, b, (a + b) % 3) for a in range(10) for b in range(a
 
 
 def with_silence(rows, group=8):
-    """Summary of sampled rows, with the expected share of silent groups of `group` from each problem's own rate."""
-    wrong, right = silent_share(list(evaluate.group_rates(rows).values()), group)
-    return evaluate.summary(rows) | {"all_wrong": wrong, "all_right": right}
+    """Summary of sampled rows, with the share of groups of `group` that would be all wrong or all right: unbiased, from each
+    problem's own count (all wrong is one minus pass@group)."""
+    counts = [(len(v), sum(v)) for v in evaluate.by_problem(rows).values()]
+    mean = lambda f: sum(f(n, c) for n, c in counts) / len(counts)
+    return evaluate.summary(rows) | {"all_wrong": mean(lambda n, c: 1 - pass_at_k(n, c, group)),
+                                     "all_right": mean(lambda n, c: 1 - pass_at_k(n, n - c, group))}
 
 
 def measure(model, tokenizer, samples=8, max_tokens=128, seed=1, easy=False, step=0, progress=None, batch=256):

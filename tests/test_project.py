@@ -25,7 +25,8 @@ LAYERS = [
     {"replay"},
     {"evaluate", "sft", "benchmarks"},
     {"build_mini", "train", "warmstart", "report"},
-    {"plots", "widgets"},
+    {"plots"},
+    {"widgets"},
     {"__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -211,3 +211,12 @@ def test_transformers_reads_the_same_ids_from_the_folder(tokenizer, tokenizer_fo
         messages[:1], True
     )
     assert theirs.apply_chat_template(messages, tokenize=False) == tokenizer.render(messages, False)
+
+
+def test_a_template_kept_in_its_own_file_is_read_and_saved_along(tokenizer_folder, tmp_path):
+    folder = tmp_path / "apart"
+    shutil.copytree(tokenizer_folder, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "chat_template.jinja").write_text(config.pop("chat_template"), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert Tokenizer(folder).prompt("hello") == Tokenizer(tokenizer_folder).prompt("hello")

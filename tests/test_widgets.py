@@ -158,7 +158,7 @@ def test_strict_nbval_compares_the_text_and_not_the_ids(tmp_path):
     code = ("import sys, nbformat; from nbclient import NotebookClient; nb = nbformat.read(sys.argv[1], 4); "
             "NotebookClient(nb, kernel_name='python3').execute(); nbformat.write(nb, sys.argv[1])")
     run = lambda *command: subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True,
-                                          encoding="utf-8", timeout=120)
+                                          encoding="utf-8", timeout=300)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRPO_RUNS", str(tmp_path))
         patch.setenv("PYTHONPATH", str(ROOT))                       # this checkout, wherever pytest was started
