@@ -41,7 +41,7 @@ class Run:
         """One line: where these numbers come from. Notebooks print it under each recorded figure."""
         p = self.provenance
         return (f"{'live' if self.live else 'recorded'} run {self.model}/{self.name}: seed {self.config.get('seed')}, "
-                f"{len(self.metrics)} steps, {p['seconds'] / 60:.1f} min on {p['machine']}, torch {p['versions']['torch']}")
+                f"{len(self.metrics)} steps, {p['seconds'] / 60:.1f} min on {p.get('threads', 'all')} of {p['machine']}, torch {p['versions']['torch']}")
 
     def at(self, step=None):
         """The evaluation at a step; the last one by default. KeyError names the steps there are."""
