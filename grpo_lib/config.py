@@ -134,4 +134,4 @@ def as_dict(cfg):
 
 
 # What `make run` and the recorded runs use, chosen on dev by pilots (data/LOG.md tells how): a start and the main arm.
-RECIPES = {"mini": {"warm": WarmConfig(n=11000, lr=2e-3, warmup=20), "main": TrainConfig(lr=2e-4)}}
+RECIPES = {"mini": {"warm": WarmConfig(n=11000, lr=2e-3, warmup=20), "main": TrainConfig(lr=1e-4)}}
