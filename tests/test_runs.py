@@ -36,7 +36,7 @@ def write(folder, metrics=METRICS, **config):
 def test_what_is_written_is_read(places, capsys):
     write(places[0] / "mini" / "one")
     run = runs.load("one")
-    assert capsys.readouterr().out == "recorded run mini/one: seed 3, 2 steps, 1.5 min on 2 cores of x, torch 2.13\n"
+    assert capsys.readouterr().out == "recorded run mini/one: seed 3, 2 steps, 1.5 min on all of 2 cores of x, torch 2.13\n"
     assert run.config == CONFIG and run.evals == EVALS and run.provenance["seconds"] == 90.0
     assert run.metrics["step"].tolist() == [1, 2] and run.metrics["reward"][0] == pytest.approx(0.123456789, rel=1e-5)
     assert math.isnan(run.metrics["kl"][0]) and run.metrics["kl"][1] == 0.25
