@@ -228,7 +228,8 @@ def examples_curve(ns, rows, title):
             for key, (words, colour, line) in lines.items()]
     ax.set_xscale("log", base=2)
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(ns, [f"{n:,}" for n in ns], rotation=45 if len(ns) > 7 else 0)
+    near = any(b < 1.4 * a for a, b in zip(ns, ns[1:]))              # labels of near neighbours would touch
+    ax.set_xticks(ns, [f"{n:,}" for n in ns], rotation=45 if near or len(ns) > 7 else 0)
     ax.set(xlabel="warm-start examples (log2 scale)", ylabel="share (band: 95% interval)")
     _percent(ax, 1.02)
     _ends(ax, [(x, y, f"{words} {y:.0%}", colour) for words, colour, x, y in ends])

@@ -1,11 +1,14 @@
 """Report rows are functions of a run's replies: recomputed here by hand on a small made-up run."""
+import json
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from grpo_lib import report
-from grpo_lib.runs import Run
+from grpo_lib.config import ROOT
+from grpo_lib.runs import Run, load
 from grpo_lib.task import direct, worked
 
 
@@ -43,3 +46,21 @@ def test_the_table_has_a_line_for_each_row():
     rows = report.rows(made_up())
     lines = report.table(rows).splitlines()
     assert len(lines) == len(rows) + 1 and "17.8%" in report.table(rows)
+
+
+def test_the_readme_shows_the_report_of_the_recorded_main_run():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = text.split("<!-- report -->")[1].split("<!-- end -->")[0]
+    wanted = report.table(report.rows(load("main-s1", quiet=True)))
+    assert [line.strip() for line in wanted.splitlines()] == [line.strip() for line in shown.strip().splitlines()], \
+        "README's report is not what the record says; it must read:\n" + wanted
+
+
+def test_the_readme_key_numbers_are_printed_by_their_notebooks():
+    rows = re.findall(r"^\| \[.*?\]\((notebooks/\S+\.ipynb)\) \|[^|]*\|([^|]*)\|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert len(rows) == len(list((ROOT / "notebooks").glob("*.ipynb"))), "each notebook has its row"
+    for path, key in rows:
+        cells = json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
+        said = "".join("".join(o.get("text", [])) for c in cells for o in c.get("outputs", []))
+        lost = [n for n in re.findall(r"\d[\d,]*(?:\.\d+)?%?", key) if n not in said]
+        assert not lost, f"README says {lost} of {path}, which prints no such number"
