@@ -21,6 +21,7 @@ from grpo_lib.config import AGGREGATIONS, RECIPES, ROOT, TrainConfig, as_dict
 from grpo_lib.loss import group_advantages
 from grpo_lib.runs import RECORDED
 from grpo_lib.sampler import Samples
+from grpo_lib.sft import adamw
 from grpo_lib.task import Problem, heldout
 
 CFG = TrainConfig(steps=4, problems=4, group=4, lr=1e-2, beta=0.0, max_tokens=10, clip_norm=1e9, micro_tokens=10 ** 6,
