@@ -76,7 +76,7 @@ class WarmConfig:
     lr: float = 3e-4
     warmup: int = 5
     seed: int = 1
-    micro_tokens: int = 4096
+    micro_tokens: int = 1024
     fused: bool = False
 
     def __post_init__(self):
@@ -109,7 +109,7 @@ class TrainConfig:
     ckpt_every: int = 25
     time_cap: float = 0.0
     rows: int = 256
-    micro_tokens: int = 4096
+    micro_tokens: int = 1024
     fused: bool = False
 
     def __post_init__(self):

@@ -5,6 +5,7 @@ token included. Sources: Shao et al. 2024 (GRPO, arXiv:2402.03300), Schulman et 
 Schulman 2020 (k3), Liu et al. 2025 (Dr. GRPO, arXiv:2503.20783).
 """
 import torch
+import torch.nn.functional as F
 
 from grpo_lib.config import AGGREGATIONS, shown
 
@@ -32,8 +33,8 @@ def token_logprobs(logits, tokens, temperature=1.0):
     """log softmax(logits / temperature) at tokens. logits (B, T, V), where logits[:, t] predicts tokens[:, t] (B, T).
 
     -> (B, T) float32, in nats; the softmax is taken in float32 whatever comes in. Built in notebook 04."""
-    logits = logits.float() / temperature
-    return logits.gather(-1, tokens[..., None])[..., 0] - torch.logsumexp(logits, -1)
+    logits = logits.float() if temperature == 1 else logits.float() / temperature
+    return -F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none").view(tokens.shape)
 
 
 def grpo_loss(logp, old, ref, adv, mask, eps=0.2, beta=0.04, agg="seq-mean", max_tokens=128, norm=None):

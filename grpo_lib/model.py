@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from grpo_lib.config import DATA, ModelConfig
+from grpo_lib.machine import keep_memory
 from grpo_lib.tokenizer import Tokenizer, read_json
 
 
@@ -28,7 +29,7 @@ class RMSNorm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x):
-        return F.rms_norm(x.float(), (x.shape[-1],), None, self.eps).to(x.dtype) * self.weight
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
 
 def rotate(x, cos, sin):
@@ -55,7 +56,7 @@ class Attention(nn.Module):
         v = split(self.v_proj(x), self.kv)
         if cache is not None:
             k, v = cache.put(layer, k, v)
-        if S == 1 and cache is not None:       # one query a row: the heads of a group become the queries of one key head
+        if S == 1 and mask is not None:       # one query a row: the heads of a group become the queries of one key head
             y = F.scaled_dot_product_attention(q.reshape(B, self.kv, self.heads // self.kv, self.dim), k, v, attn_mask=mask)
         else:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=self.kv != self.heads)
@@ -88,24 +89,74 @@ class Block(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Cache:
-    """Keys and values of B rows, preallocated for `room` tokens; `valid` (B, room) marks the real ones."""
+class Prefix:
+    """What the prompts leave for their replies: keys and values of every layer, with their gradient. Each prompt is read once.
 
-    def __init__(self, cfg, rows, room, device, dtype):
-        shape = (cfg.num_hidden_layers, rows, cfg.num_key_value_heads, room, cfg.head_dim)
-        self.k, self.v = torch.zeros(shape, device=device, dtype=dtype), torch.zeros(shape, device=device, dtype=dtype)
-        self.valid = torch.zeros(rows, room, dtype=torch.bool, device=device)
-        self.length = 0
+    Pass it as `cache` with the prompts (D, S) to fill it; after `share(where)` row i of later tokens follows prompt where[i]."""
+
+    def __init__(self, valid):
+        self.kv, self.valid, self.length, self.where = [], valid, 0, None
+
+    def share(self, where):
+        """Later tokens come in len(where) rows, the i-th behind prompt where[i]."""
+        self.where, self.length = where, self.valid.shape[1]
+        return self
+
+    def extend(self, valid):
+        """Room for the next tokens, valid (B, S). -> (B, keys) bool, the real ones among all that can be seen."""
+        return valid if self.where is None else torch.cat([self.valid[self.where], valid], 1)
 
     def put(self, layer, k, v):
-        """Store the newest S keys and values of a layer; returns all of it up to now, (B, kv, length, D)."""
-        start = self.length - k.shape[2]
-        self.k[layer, :, :, start:self.length], self.v[layer, :, :, start:self.length] = k, v
-        return self.k[layer, :, :, :self.length], self.v[layer, :, :, :self.length]
+        """Keys and values that these tokens see, their own last, (B, kv, keys, D)."""
+        if self.where is None:
+            self.kv.append((k, v))
+            return k, v
+        return tuple(torch.cat([past[self.where], new], 2) for past, new in zip(self.kv[layer], (k, v)))
 
-    def take(self, rows):
-        """Keep only these rows, in this order, repeats allowed: how groups share a prefill and finished rows leave."""
-        self.k, self.v, self.valid = self.k[:, rows], self.v[:, rows], self.valid[rows]
+
+class Cache:
+    """Keys and values of replies in the making, preallocated once for `rows` replies and `room` tokens, written in place.
+
+    Nothing is zeroed or copied beyond `length`; rows that are finished give their place to the last ones (`keep`)."""
+
+    def __init__(self, cfg, rows, room, device, dtype):
+        new = lambda: [torch.empty(rows, cfg.num_key_value_heads, room, cfg.head_dim, device=device, dtype=dtype)
+                       for _ in range(cfg.num_hidden_layers)]        # a block a layer: small enough to be reused by the allocator
+        self.k, self.v = new(), new()
+        self.valid = torch.zeros(rows, room, dtype=torch.bool, device=device)
+        self.rows, self.length = rows, 0
+
+    def begin(self, prefix, where):
+        """Start row i behind prompt where[i] of a filled Prefix."""
+        self.length = prefix.valid.shape[1]
+        self.valid[:, :self.length] = prefix.valid[where]
+        for mine, past in zip(self.k + self.v, [k for k, _ in prefix.kv] + [v for _, v in prefix.kv]):
+            mine[:, :, :self.length] = past[where]
+        return self
+
+    def extend(self, valid):
+        """Room for the next tokens, valid (rows, S). -> (rows, keys) bool, the real ones among all that can be seen."""
+        past, self.length = self.length, self.length + valid.shape[1]
+        self.valid[:self.rows, past:self.length] = valid
+        return self.valid[:self.rows, :self.length]
+
+    def put(self, layer, k, v):
+        """Store the newest S keys and values of a layer; returns all of it up to now, (rows, kv, length, D)."""
+        n, end, start = self.rows, self.length, self.length - k.shape[2]
+        self.k[layer][:n, :, start:end], self.v[layer][:n, :, start:end] = k, v
+        return self.k[layer][:n, :, :end], self.v[layer][:n, :, :end]
+
+    def keep(self, live):
+        """Drop the rows where live (rows,) is False. -> which old row now stands in each place: holes are filled from the end."""
+        n = int(live.sum())
+        order = torch.arange(n, device=live.device)
+        order[~live[:n]] = live[n:].nonzero()[:, 0] + n
+        holes, movers = (~live[:n]).nonzero()[:, 0], order[~live[:n]]
+        for part in self.k + self.v:
+            part[holes, :, :self.length] = part[movers, :, :self.length]
+        self.valid[holes] = self.valid[movers]
+        self.rows = n
+        return order
 
 
 class Model(nn.Module):
@@ -138,8 +189,8 @@ class Model(nn.Module):
     def hidden(self, tokens, valid=None, cache=None):
         """States after the last norm, (B, S, width). tokens (B, S) int64; valid (B, S) bool, None where all are real.
 
-        With a cache the S tokens follow what it holds. Rows whose first token is real are padded on the right, where the
-        causal mask alone hides the padding. Raises ValueError past `max_position_embeddings`."""
+        With a cache (a Cache or a Prefix) the S tokens follow what it holds. Rows whose first token is real are padded on the
+        right, where the causal mask alone hides the padding. Raises ValueError past `max_position_embeddings`."""
         B, S = tokens.shape
         past = 0 if cache is None else cache.length
         if past + S > self.cfg.max_position_embeddings:
@@ -147,28 +198,25 @@ class Model(nn.Module):
         x = self.model.embed_tokens(tokens)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)              # 0 * nan would be nan: padding is emptied, not just hidden
-        positions, mask = self._where(S, valid, cache, tokens.device)
+        positions, mask = self._where(tokens, valid, cache, x.dtype)
         cos, sin = self.cos[positions][:, None].to(x.dtype), self.sin[positions][:, None].to(x.dtype)
         for layer, block in enumerate(self.model.layers):
             x = block(x, cos, sin, mask, cache, layer)
         return self.model.norm(x)
 
-    def _where(self, S, valid, cache, device):
-        """Positions (B or 1, S) counted over real tokens, and the mask (B, 1, S, keys), or None for plain causal."""
+    def _where(self, tokens, valid, cache, dtype):
+        """Positions (B or 1, S) counted over real tokens, and what is added to the scores (B, 1, S, keys), None for plain causal."""
+        S, device = tokens.shape[1], tokens.device
         if cache is None and (valid is None or bool(valid[:, 0].all())):
             return torch.arange(S, device=device)[None], None
-        if cache is None:
-            known, past = valid, 0
-        else:
-            past, cache.length = cache.length, cache.length + S
-            cache.valid[:, past:cache.length] = True if valid is None else valid
-            known = cache.valid[:, :cache.length]
-        positions = (known.cumsum(1) - 1).clamp(min=0)[:, past:] if S > 1 else (known.sum(1, keepdim=True) - 1).clamp(min=0)
-        keys = torch.arange(known.shape[1], device=device)
-        query = torch.arange(past, past + S, device=device)
-        mask = known[:, None, :] & (keys[None, None] <= query[None, :, None]) if S > 1 else known[:, None, :]
-        mask = mask | (keys[None, None] == query[None, :, None])   # padding sees itself: a row of no keys would be nan
-        return positions, mask[:, None]
+        valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
+        known = valid if cache is None else cache.extend(valid)
+        past = known.shape[1] - S
+        positions = (known.cumsum(1) - 1).clamp(min=0)[:, past:]
+        keys, query = torch.arange(past + S, device=device), torch.arange(past, past + S, device=device)
+        seen = known[:, None, :] & (keys <= query[:, None])
+        seen = seen | (keys == query[:, None])                     # padding sees itself: a row of no keys would be nan
+        return positions, torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)[:, None]
 
     def head(self, x):
         """Logits (..., V) in float32 of states (..., width)."""
@@ -218,6 +266,7 @@ def find(path_or_name):
 
 def load(path_or_name, device=None, dtype=None):
     """(model, tokenizer) from a folder or a name; float32 on the CPU unless told. Weights of other names or shapes are refused."""
+    keep_memory()
     folder = find(path_or_name)
     tokenizer, cfg = Tokenizer(folder), read_config(folder)
     path = folder / "model.safetensors"

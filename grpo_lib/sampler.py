@@ -11,7 +11,10 @@ import torch
 
 from grpo_lib.config import shown
 from grpo_lib.loss import token_logprobs
-from grpo_lib.model import Cache
+from grpo_lib.machine import spread
+from grpo_lib.model import Cache, Prefix
+
+LEAST = 32      # replies a core takes at least: below this the products of a step are too small to pay for
 
 
 @dataclass
@@ -40,26 +43,28 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
     """Samples for prompts (lists of ids, one per reply; repeat a prompt G times for a group of G).
 
     temperature 0 is greedy (ties: lowest id). `generator` is a CPU torch.Generator; None draws a fresh one. `rows` replies
-    run at once; `progress(n)` is told of each n finished replies. ValueError for an empty prompt or one that leaves no
+    run at once, on a CPU shared among its cores; `progress(n)` is told of each n finished replies. ValueError for an empty prompt or one that leaves no
     room for `max_new_tokens`. Built in notebook 04."""
     _check(model, prompts, max_new_tokens, temperature, rows)
     generator = generator or torch.Generator().manual_seed(torch.Generator().seed())
     B, device = len(prompts), model.cos.device
     uniforms = torch.rand(B, max_new_tokens, generator=generator) if temperature > 0 else None
-    tokens = torch.zeros(B, max_new_tokens, dtype=torch.long)
-    logp = torch.zeros(B, max_new_tokens)
+    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
+    at_once = min(rows, max(LEAST, -(-min(rows, B) // torch.get_num_threads()))) if device.type == "cpu" else rows
+    parts = [slice(start, min(start + at_once, B)) for start in range(0, B, at_once)]
+
+    def work(part):
+        with torch.inference_mode():
+            return _batch(model, prompts[part], max_new_tokens, temperature, ends, None if uniforms is None else uniforms[part].to(device))
+
+    tokens, logp = torch.zeros(B, max_new_tokens, dtype=torch.long), torch.zeros(B, max_new_tokens)
     lengths, ended = torch.zeros(B, dtype=torch.long), torch.zeros(B, dtype=torch.bool)
     training = model.training
     model.eval()
     try:
-        ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
-        for start in range(0, B, rows):
-            part = slice(start, min(start + rows, B))
-            u = None if uniforms is None else uniforms[part].to(device)
-            with torch.inference_mode():                       # what is returned is made outside: autograd may use it
-                out = _batch(model, prompts[part], max_new_tokens, temperature, ends, u)
-                for whole, piece in zip((tokens, logp, lengths, ended), out):
-                    whole[part] = piece.cpu()
+        for part, out in zip(parts, spread(work, parts, device)):
+            for whole, piece in zip((tokens, logp, lengths, ended), out):     # made outside inference mode: autograd may use it
+                whole[part] = piece.cpu()
             if progress:
                 progress(part.stop - part.start)
     finally:
@@ -91,46 +96,42 @@ def _check(model, prompts, max_new_tokens, temperature, rows):
 def _batch(model, prompts, limit, temperature, ends, u):
     """One batch of rows to the end: each distinct prompt is read once, finished rows leave the batch."""
     device, R = model.cos.device, len(prompts)
-    distinct = {tuple(p): None for p in prompts}
-    index = {p: i for i, p in enumerate(distinct)}
-    cache, last = _prefill(model, list(distinct), limit)
-    logits = model.head(last)
-    where = torch.tensor([index[tuple(p)] for p in prompts], device=device)
-    if len(distinct) < R:
-        cache.take(where)
-        logits = logits[where]
+    prefix, last, where = read(model, prompts)
+    logits = model.head(last)[where]
+    cache = Cache(model.cfg, R, prefix.valid.shape[1] + limit, device, last.dtype).begin(prefix, where)
     tokens = torch.zeros(R, limit, dtype=torch.long, device=device)
     logp = torch.zeros(R, limit, device=device)
     lengths = torch.full((R,), limit, device=device)
     ended = torch.zeros(R, dtype=torch.bool, device=device)
     alive = torch.arange(R, device=device)                     # which reply each row of the cache belongs to
-    live = torch.ones(R, dtype=torch.bool, device=device)      # by row of the cache: not finished yet
     for t in range(limit):
         token, lp = draw(logits, temperature, None if u is None else u[alive, t])
-        now = alive[live]
-        tokens[now, t], logp[now, t] = token[live], lp[live]
-        done = live & torch.isin(token, ends)
-        lengths[alive[done]], ended[alive[done]] = t + 1, True
-        live = live & ~done
-        left = int(live.sum())
-        if left == 0 or t + 1 == limit:
-            break
-        if left <= 0.8 * len(alive):                           # copying the cache costs, so not for every single row
-            cache.take(live.nonzero()[:, 0])
-            token, alive, live = token[live], alive[live], live[live]
-        logits = model.head(model.hidden(token[:, None], None, cache)[:, 0])
+        tokens[alive, t], logp[alive, t] = token, lp
+        done = torch.isin(token, ends)
+        if done.any():
+            lengths[alive[done]], ended[alive[done]] = t + 1, True
+            if done.all():
+                break
+            order = cache.keep(~done)
+            token, alive = token[order], alive[order]
+        if t + 1 < limit:
+            logits = model.head(model.hidden(token[:, None], None, cache)[:, 0])
     return tokens, logp, lengths, ended
 
 
-def _prefill(model, prompts, limit):
-    """Read the prompts, padded on the left so that all rows write their next token at one place. -> cache, states (P, width)."""
-    device, S = model.cos.device, max(map(len, prompts))
-    tokens = torch.zeros(len(prompts), S, dtype=torch.long)
-    valid = torch.zeros(len(prompts), S, dtype=torch.bool)
-    for i, p in enumerate(prompts):
+def read(model, prompts):
+    """Read each distinct prompt once. -> Prefix, states behind the prompts (D, width), which of the D each prompt is (B,).
+
+    They are padded on the left, so that all replies begin at one place."""
+    index, device = {}, model.cos.device
+    where = torch.tensor([index.setdefault(tuple(p), len(index)) for p in prompts], device=device)
+    S = max(map(len, index))
+    tokens = torch.zeros(len(index), S, dtype=torch.long)
+    valid = torch.zeros(len(index), S, dtype=torch.bool)
+    for i, p in enumerate(index):
         tokens[i, S - len(p):], valid[i, S - len(p):] = torch.tensor(p), True
-    cache = Cache(model.cfg, len(prompts), S + limit, device, model.model.embed_tokens.weight.dtype)
-    return cache, model.hidden(tokens.to(device), valid.to(device), cache)[:, -1]
+    prefix = Prefix(valid.to(device))
+    return prefix, model.hidden(tokens.to(device), prefix.valid, prefix)[:, -1], where
 
 
 def draw(logits, temperature, u):
@@ -145,34 +146,25 @@ def draw(logits, temperature, u):
     total = p.cumsum(-1, dtype=torch.float32)
     target = torch.minimum(u * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(u)))
     token = torch.searchsorted(total, target[:, None], right=True)[:, 0].clamp(max=p.shape[-1] - 1)    # nan is past the end
-    return token, token_logprobs(logits[:, None], token[:, None], temperature)[:, 0]
-
-
-def pack(prompts, replies):
-    """Rows prompt + reply, padded on the right. -> tokens, valid (B, S), prompt lengths (B,)."""
-    rows = [list(p) + list(r) for p, r in zip(prompts, replies)]
-    S = max(map(len, rows))
-    tokens, valid = torch.zeros(len(rows), S, dtype=torch.long), torch.zeros(len(rows), S, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        tokens[i, :len(row)], valid[i, :len(row)] = torch.tensor(row), True
-    return tokens, valid, torch.tensor([len(p) for p in prompts])
+    return token, p.gather(-1, token[:, None])[:, 0].log()
 
 
 def score(model, prompts, tokens, lengths, temperature=1.0):
     """Log-probabilities (B, T) of reply tokens under the model as it is, with gradient; 0 where a row has no token.
 
-    prompts: lists of ids; tokens (B, T); lengths (B,). Logits are computed where a reply token is predicted, nowhere else:
-    reply token t stands behind the prompt, and is predicted from the position before it."""
-    T, device = int(lengths.max()), model.cos.device
-    ids = [row[:n].tolist() for row, n in zip(tokens, lengths.tolist())]
-    packed, valid, starts = pack(prompts, ids)
-    mask = reply_mask(lengths, T).bool()
-    row, t = mask.nonzero(as_tuple=True)
-    states = model.hidden(packed.to(device), valid.to(device))
-    picked = states[row.to(device), (starts[row] - 1 + t).to(device)]
-    flat = token_logprobs(model.head(picked)[:, None], tokens[row, t].to(device)[:, None], temperature)[:, 0]
-    out = torch.zeros(len(prompts), tokens.shape[1], device=device)
-    return out.index_put((row.to(device), t.to(device)), flat)
+    prompts: lists of ids; tokens (B, T); lengths (B,). Each distinct prompt is read once, its replies follow it, and logits
+    are computed where a reply token is predicted, nowhere else: the first from its prompt's end, token t from token t - 1."""
+    device, T = model.cos.device, int(lengths.max())
+    mask = reply_mask(lengths, T).bool().to(device)
+    tokens = tokens.to(device)
+    prefix, last, where = read(model, prompts)
+    states = last[where][:, None][:, :T]
+    if T > 1:                                                  # a row's last token predicts nothing: it is not read
+        later = model.hidden(tokens[:, :T - 1], mask[:, 1:], prefix.share(where))
+        states = torch.cat([states, later], 1)
+    flat = token_logprobs(model.head(states[mask])[:, None], tokens[:, :T][mask][:, None], temperature)[:, 0]
+    out = torch.zeros(tokens.shape, device=device)
+    return out.index_put(tuple(mask.nonzero().T), flat)
 
 
 def micro_batches(lengths, limit):

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from grpo_lib import replay
 from grpo_lib.loss import token_logprobs
+from grpo_lib.machine import gradients
 from grpo_lib.sampler import micro_batches
 from grpo_lib.task import demonstrations
 
@@ -51,12 +52,11 @@ def step(model, optimizer, examples, micro_tokens, clip_norm=1.0):
     count = sum(map(trained, examples))
     if count == 0:
         return 0.0, 0, 0.0
-    optimizer.zero_grad(set_to_none=True)
-    total = 0.0
-    for rows in micro_batches([len(ids) for ids, _ in examples], micro_tokens):
+    def loss_of(rows):
         loss = nll(model, [examples[i] for i in rows]) / count
-        loss.backward()
-        total += loss.item()
+        return loss, loss.item()
+
+    total = sum(gradients(model, loss_of, micro_batches([len(ids) for ids, _ in examples], micro_tokens)))
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm).item()
     if not math.isfinite(total) or not math.isfinite(norm):
         raise ValueError(f"loss {total}, gradient norm {norm}: not finite; the weights are as before this step, lower the lr")

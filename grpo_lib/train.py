@@ -22,6 +22,7 @@ from grpo_lib.analysis import style
 from grpo_lib.checker import coin, format_credit, rewards
 from grpo_lib.config import as_dict, differences
 from grpo_lib.loss import binding, group_advantages, grpo_loss
+from grpo_lib.machine import gradients, peak_mib, spread
 from grpo_lib.model import load, replacing, save
 from grpo_lib.sampler import generate, micro_batches, score
 from grpo_lib.sft import adamw
@@ -69,37 +70,44 @@ def update(model, ref, optimizer, batch, cfg):
     Rows of groups that agree are left out where beta is 0: their gradient is exactly zero and `norm` still counts them.
     ValueError if loss or gradient is not finite; the weights are then as before that optimizer step."""
     lengths, adv, mask = batch.samples.lengths, batch.adv.flatten(), batch.samples.mask()
-    old = None
-    if cfg.updates > 1:                                         # the policy moves within the batch: fix `old` first
-        old = torch.zeros_like(batch.samples.logp)
-        with torch.inference_mode():
-            for rows in micro_batches((lengths + 16).tolist(), cfg.micro_tokens):
-                lp = score_rows(model, batch, rows, cfg)
-                old[rows, :lp.shape[1]] = lp.cpu()
-        old = old.clone()
-    sums = dict.fromkeys(("loss", "kl", "clipped", "binding", "mismatch", "tokens", "scored"), 0.0)
+    old = score_all(model, batch, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
+    sums = dict.fromkeys(("loss", "kl", "clipped", "binding", "mismatch", "scored"), 0.0)
     norms, size = [], cfg.problems // cfg.updates * cfg.group
     for first in range(0, len(adv), size):
-        rows = [i for i in range(first, first + size) if cfg.beta > 0 or adv[i] != 0]
-        optimizer.zero_grad(set_to_none=True)
-        part = torch.arange(first, first + size)
-        norm = int(lengths[part].sum()) if cfg.agg == "token-mean" else size
-        for micro in micro_batches([int(lengths[i]) + len(batch.prompts[i]) for i in rows], cfg.micro_tokens):
-            add = _backward(model, ref, batch, [rows[i] for i in micro], old, adv, mask, norm, cfg)
-            sums = {k: sums[k] + add.get(k, 0.0) for k in sums}
-        total = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip_norm).item() if rows else 0.0
-        if not math.isfinite(total) or not math.isfinite(sums["loss"]):
-            raise ValueError(f"loss {sums['loss']}, gradient norm {total}: not finite; lower --lr (now {cfg.lr}); weights are unchanged")
-        if rows:
-            optimizer.step()
-        norms.append(total)
+        part = range(first, first + size)
+        rows = [i for i in part if cfg.beta > 0 or adv[i] != 0]
+        if not rows:
+            norms.append(0.0)
+            continue
+        norm = int(lengths[list(part)].sum()) if cfg.agg == "token-mean" else size
+        micros = [[rows[i] for i in micro] for micro in micro_batches(lengths[rows].tolist(), cfg.micro_tokens)]
+        for add in gradients(model, lambda micro: micro_loss(model, ref, batch, micro, old, adv, mask, norm, cfg), micros):
+            sums = {k: sums[k] + add[k] for k in sums}
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip_norm).item())
+        if not math.isfinite(norms[-1]) or not math.isfinite(sums["loss"]):
+            raise ValueError(f"loss {sums['loss']}, gradient norm {norms[-1]}: not finite; lower --lr (now {cfg.lr}); weights are unchanged")
+        optimizer.step()
     scored = max(1.0, sums["scored"])
     return {"loss": sums["loss"] / cfg.updates, "kl": sums["kl"] / scored if cfg.beta > 0 else math.nan, "clipped": sums["clipped"] / scored,
             "binding": sums["binding"] / scored, "mismatch": sums["mismatch"] / scored, "grad_norm": sum(norms) / len(norms)}
 
 
-def _backward(model, ref, batch, rows, old, adv, mask, norm, cfg):
-    """Forward and backward of one micro-batch. -> its sums over reply tokens."""
+def score_all(model, batch, cfg):
+    """Log-probabilities (B, T) of a whole batch under model, without gradient, micro-batch by micro-batch."""
+    out = torch.zeros_like(batch.samples.logp)
+
+    def work(rows):
+        with torch.inference_mode():
+            return score_rows(model, batch, rows, cfg)
+
+    micros = micro_batches(batch.samples.lengths.tolist(), cfg.micro_tokens)
+    for rows, lp in zip(micros, spread(work, micros, model.cos.device)):
+        out[rows, :lp.shape[1]] = lp.cpu()
+    return out
+
+
+def micro_loss(model, ref, batch, rows, old, adv, mask, norm, cfg):
+    """The loss of one micro-batch, and its sums over reply tokens for the log."""
     logp = score_rows(model, batch, rows, cfg)
     T, device = logp.shape[1], logp.device
     m, a, drawn = mask[rows, :T].to(device), adv[rows].to(device), batch.samples.logp[rows, :T].to(device)
@@ -110,9 +118,8 @@ def _backward(model, ref, batch, rows, old, adv, mask, norm, cfg):
             base = score_rows(ref, batch, rows, cfg)
         base = base.clone()
     loss, kl, clipped = grpo_loss(logp, before, base, a, m, cfg.eps, cfg.beta, cfg.agg, cfg.max_tokens, norm)
-    loss.backward()
-    return {"loss": loss.item(), "kl": kl.sum().item(), "clipped": clipped.sum().item(), "scored": m.sum().item(),
-            "binding": binding(logp, before, a, m, cfg.eps).sum().item(), "mismatch": ((before - drawn).abs() * m).sum().item()}
+    return loss, {"loss": loss.item(), "kl": kl.sum().item(), "clipped": clipped.sum().item(), "scored": m.sum().item(),
+                  "binding": binding(logp, before, a, m, cfg.eps).sum().item(), "mismatch": ((before - drawn).abs() * m).sum().item()}
 
 
 def describe(batch):
@@ -283,15 +290,6 @@ def one_step(model, ref, tokenizer, optimizer, cfg, step, checker):
     stats = update(model, ref, optimizer, batch, cfg)
     t2 = time.perf_counter()
     return batch, {"step": step, **describe(batch), **stats, "lr": cfg.lr, "seconds_sample": t1 - t0, "seconds_train": t2 - t1, "peak_mib": peak_mib()}
-
-
-def peak_mib():
-    """Largest memory of this process so far in MiB; nan where the system does not tell (Windows)."""
-    try:
-        import resource
-    except ImportError:
-        return math.nan
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2 ** 20 if sys.platform == "darwin" else 2 ** 10)
 
 
 def training_rows(batch, step):

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import grpo_lib.model
-from grpo_lib.model import Cache, find, load, read_config, replacing, save
+from grpo_lib.model import Cache, Prefix, find, load, read_config, replacing, save
 
 FAULTS = runpy.run_path(str(Path(__file__).parent / "data" / "fault_checks.py"))
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -363,14 +363,48 @@ def test_padded_rows_go_on_through_the_cache_as_they_would_alone(side, tiny):
             assert close(pieces[i], alone), f"row of {len(row)} tokens, padded on the {side}, six tokens at once"
 
 
-def test_rows_taken_from_the_cache_keep_their_own_past(tiny):
-    tokens, order = ids(3, 10), torch.tensor([2, 0, 0, 1])
+@pytest.mark.parametrize("live", ["1011", "0001", "0110", "1000", "1111", "0111"])
+def test_rows_kept_in_the_cache_keep_their_own_past(live, tiny):
+    tokens, live = ids(4, 10), torch.tensor([c == "1" for c in live])
     with torch.no_grad():
-        cache = Cache(tiny.cfg, 3, 12, "cpu", torch.float32)
+        cache = Cache(tiny.cfg, 4, 12, "cpu", torch.float32)
         tiny.hidden(tokens, None, cache)
-        cache.take(order)
-        got = tiny.hidden(ids(4, 2, seed=3), None, cache)
-        assert close(got, tiny.hidden(torch.cat([tokens[order], ids(4, 2, seed=3)], 1))[:, 10:])
+        order = cache.keep(live)
+        assert sorted(order.tolist()) == live.nonzero()[:, 0].tolist(), "another set of rows was kept"
+        more = ids(len(order), 2, seed=3)
+        got = tiny.hidden(more, None, cache)
+        assert close(got, tiny.hidden(torch.cat([tokens[order], more], 1))[:, 10:])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["shared", "begun"])
+def test_replies_behind_shared_prompts_are_whole_rows(side, kind, tiny):
+    rows, where = [ids(n, seed=n) for n in (1, 5, 12)], torch.tensor([2, 0, 0, 1, 2])
+    (prompts, valid), more = pad(rows, side), ids(5, 6, seed=9)
+    with torch.no_grad():
+        prefix = Prefix(valid)
+        last = tiny.hidden(prompts, valid, prefix)
+        behind = prefix.share(where) if kind == "shared" else Cache(tiny.cfg, 5, 18, "cpu", torch.float32).begin(prefix, where)
+        got = tiny.hidden(more, None, behind)
+        for i, w in enumerate(where.tolist()):
+            alone = tiny.hidden(torch.cat([rows[w], more[i]])[None])[0]
+            assert close(last[w][valid[w]], alone[: len(rows[w])]) and close(got[i], alone[len(rows[w]):]), f"row {i}"
+
+
+def test_the_gradient_reaches_a_shared_prompt_once_for_each_of_its_replies(make_model):
+    rows, where, more, grads = [ids(n, seed=n) for n in (3, 7)], [1, 0, 1], ids(3, 5, seed=9), []
+    for shared in (True, False):
+        model = make_model()
+        if shared:
+            tokens, valid = pad(rows, "left")
+            prefix = Prefix(valid)
+            model.hidden(tokens, valid, prefix)
+            model.hidden(more, None, prefix.share(torch.tensor(where))).sin().sum().backward()
+        else:
+            sum(model.hidden(torch.cat([rows[w], m])[None])[0, len(rows[w]):].sin().sum() for w, m in zip(where, more)).backward()
+        grads.append([p.grad for p in model.parameters()])
+    for (name, _), a, b in zip(model.named_parameters(), *grads):
+        assert torch.allclose(a, b, atol=2e-4, rtol=1e-3), f"gradient of {name} differs from whole rows'"
 
 
 # ---- padding
@@ -448,11 +482,11 @@ def test_a_row_of_nothing_but_padding_gives_no_nan(tiny):
 def test_positions_count_real_tokens(case, tiny):
     valid = torch.tensor([case["attention"]], dtype=torch.bool)
     cache = Cache(tiny.cfg, 1, 8, "cpu", torch.float32)
-    positions, _ = tiny._where(5, valid, cache, "cpu")
+    positions, _ = tiny._where(ids(1, 5), valid, cache, torch.float32)
     assert [p for p, real in zip(positions[0].tolist(), case["attention"]) if real] == [
         p for p in case["positions"] if p is not None
     ]
-    assert tiny._where(1, None, cache, "cpu")[0].item() == case["next_position"]
+    assert tiny._where(ids(1, 1), None, cache, torch.float32)[0].item() == case["next_position"]
 
 
 def test_later_tokens_never_change_earlier_logits(tiny):

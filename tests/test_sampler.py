@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chisquare
 
 from grpo_lib.model import save
-from grpo_lib.sampler import draw, generate, micro_batches, pack, reply_mask, score
+from grpo_lib.sampler import draw, generate, micro_batches, reply_mask, score
 
 ENDS = (4, 5)
 
@@ -387,11 +387,8 @@ def test_progress_is_told_of_every_reply_once(tiny):
 # ---- small parts
 
 
-def test_masks_and_packing():
+def test_masks_come_from_positions():
     assert reply_mask(torch.tensor([0, 2, 3]), 3).tolist() == [[0, 0, 0], [1, 1, 0], [1, 1, 1]]
-    tokens, valid, starts = pack([[1, 2], [3]], [[4], [5, 6, 7]])
-    assert tokens.tolist() == [[1, 2, 4, 0], [3, 5, 6, 7]] and starts.tolist() == [2, 1]
-    assert valid.tolist() == [[True, True, True, False], [True] * 4]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 1000])

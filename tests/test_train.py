@@ -166,7 +166,7 @@ def test_one_update_has_a_ratio_of_exactly_one(tiny, monkeypatch):
 def test_four_updates_take_whole_groups_and_one_fixed_old(tiny, monkeypatch):
     cfg = replace(CFG, updates=4, beta=0.01, problems=8, micro_tokens=120)
     batch, model = make_batch(tiny, cfg), copy_of(tiny[0])
-    calls, ratios, real, real_loss = [], [], train._backward, train.grpo_loss
+    calls, ratios, real, real_loss = [], [], train.micro_loss, train.grpo_loss
 
     def backward(model, ref, batch, rows, old, *rest):
         calls.append((list(rows), old.clone()))
@@ -176,7 +176,8 @@ def test_four_updates_take_whole_groups_and_one_fixed_old(tiny, monkeypatch):
         ratios.append(float(((torch.exp(logp.detach() - old) - 1).abs() * mask).max()))
         return real_loss(logp, old, base, a, mask, *rest)
 
-    monkeypatch.setattr(train, "_backward", backward)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)        # one micro-batch after the other
+    monkeypatch.setattr(train, "micro_loss", backward)
     monkeypatch.setattr(train, "grpo_loss", loss)
     recorder = Recorder(model, 5.0)
     stats = train.update(model, copy_of(tiny[0]), recorder, batch, cfg)
