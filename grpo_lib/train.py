@@ -272,9 +272,11 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
         if stop.asked and step < cfg.steps:
             keep()
             raise KeyboardInterrupt(f"stopped after step {step}; go on with --resume")
+    whole, _ = evaluate.replies(model, tokenizer, heldout(3), max_tokens=cfg.max_tokens, batch=cfg.rows)
     save(model, tokenizer, out / "model", torch.bfloat16)
     model, _ = load(out / "model", device)                       # rounded: the committed file is what the last evaluation is of
     evaluate_now(model, ref, tokenizer, cfg, step, eval_samples, evals, texts)
+    evals[-1]["unrounded"] = evaluate.summary(whole)             # greedy on set 3 before the rounding
     runs.write(out, {**as_dict(cfg), "init": Path(init).name, "model": model_name}, log, evals, texts,
                runs.provenance(seconds(), seed=cfg.seed, threads=torch.get_num_threads()))
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
