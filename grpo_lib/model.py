@@ -103,8 +103,9 @@ class Prefix:
         return self
 
     def extend(self, valid):
-        """Room for the next tokens, valid (B, S). -> (B, keys) bool, the real ones among all that can be seen."""
-        return valid if self.where is None else torch.cat([self.valid[self.where], valid], 1)
+        """Room for the next tokens, valid (B, S). -> (B, keys) bool, which of all keys are real; (S,) the new ones among them."""
+        new = torch.arange(self.length, self.length + valid.shape[1], device=valid.device)
+        return (valid if self.where is None else torch.cat([self.valid[self.where], valid], 1)), new
 
     def put(self, layer, k, v):
         """Keys and values that these tokens see, their own last, (B, kv, keys, D)."""
@@ -135,10 +136,10 @@ class Cache:
         return self
 
     def extend(self, valid):
-        """Room for the next tokens, valid (rows, S). -> (rows, keys) bool, the real ones among all that can be seen."""
+        """Room for the next tokens, valid (rows, S). -> (rows, keys) bool, which of all keys are real; (S,) the new ones among them."""
         past, self.length = self.length, self.length + valid.shape[1]
         self.valid[:self.rows, past:self.length] = valid
-        return self.valid[:self.rows, :self.length]
+        return self.valid[:self.rows, :self.length], torch.arange(past, self.length, device=valid.device)
 
     def put(self, layer, k, v):
         """Store the newest S keys and values of a layer; returns all of it up to now, (rows, kv, length, D)."""
@@ -157,6 +158,32 @@ class Cache:
         self.valid[holes] = self.valid[movers]
         self.rows = n
         return order
+
+
+class StaticCache(Cache):
+    """A Cache of fixed shapes for one token a step: every key is seen and the mask alone tells which count, and the place to write
+    is a tensor. So a step is the same kernels on the same addresses each time, which is what a CUDA graph can record."""
+
+    def begin(self, prefix, where):
+        """Start row i behind prompt where[i]; what is not written yet is zero, for 0 * nan would be nan."""
+        super().begin(prefix, where)
+        for part in self.k + self.v:
+            part[:, :, self.length:] = 0
+        self.at, self.length = torch.tensor([self.length], device=self.valid.device), 0
+        return self
+
+    def extend(self, valid):
+        """As Cache.extend for S = 1; `at` moves when the step is over (`advance`)."""
+        self.valid.index_copy_(1, self.at, valid)
+        return self.valid, self.at
+
+    def put(self, layer, k, v):
+        """Write one token's key and value; returns the whole room."""
+        return self.k[layer].index_copy_(2, self.at, k), self.v[layer].index_copy_(2, self.at, v)
+
+    def advance(self):
+        """The next token goes one place on."""
+        self.at += 1
 
 
 class Model(nn.Module):
@@ -210,12 +237,11 @@ class Model(nn.Module):
         if cache is None and (valid is None or bool(valid[:, 0].all())):
             return torch.arange(S, device=device)[None], None
         valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
-        known = valid if cache is None else cache.extend(valid)
-        past = known.shape[1] - S
-        positions = (known.cumsum(1) - 1).clamp(min=0)[:, past:]
-        keys, query = torch.arange(past + S, device=device), torch.arange(past, past + S, device=device)
+        known, query = (valid, torch.arange(S, device=device)) if cache is None else cache.extend(valid)
+        keys = torch.arange(known.shape[1], device=device)
         seen = known[:, None, :] & (keys <= query[:, None])
         seen = seen | (keys == query[:, None])                     # padding sees itself: a row of no keys would be nan
+        positions = (known.cumsum(1) - 1).clamp(min=0)[:, query]
         return positions, torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)[:, None]
 
     def head(self, x):

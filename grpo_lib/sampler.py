@@ -12,7 +12,7 @@ import torch
 from grpo_lib.config import shown
 from grpo_lib.loss import token_logprobs
 from grpo_lib.machine import spread
-from grpo_lib.model import Cache, Prefix
+from grpo_lib.model import Cache, Prefix, StaticCache
 
 LEAST = 32      # replies a core takes at least: below this the products of a step are too small to pay for
 
@@ -55,7 +55,8 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
 
     def work(part):
         with torch.inference_mode():
-            return _batch(model, prompts[part], max_new_tokens, temperature, ends, None if uniforms is None else uniforms[part].to(device))
+            u = None if uniforms is None else uniforms[part].to(device)
+            return (_graphed if device.type == "cuda" else _batch)(model, prompts[part], max_new_tokens, temperature, ends, u)
 
     tokens, logp = torch.zeros(B, max_new_tokens, dtype=torch.long), torch.zeros(B, max_new_tokens)
     lengths, ended = torch.zeros(B, dtype=torch.long), torch.zeros(B, dtype=torch.bool)
@@ -117,6 +118,44 @@ def _batch(model, prompts, limit, temperature, ends, u):
         if t + 1 < limit:
             logits = model.head(model.hidden(token[:, None], None, cache)[:, 0])
     return tokens, logp, lengths, ended
+
+
+def _graphed(model, prompts, limit, temperature, ends, u, every=16):
+    """What `_batch` gives, by steps of fixed shapes: all rows stay to the end, and on a GPU one step is recorded as a CUDA graph and
+    replayed. Whether all are done is asked every `every` steps, for asking makes the GPU wait. What follows an end is thrown away."""
+    device, R = model.cos.device, len(prompts)
+    prefix, last, where = read(model, prompts)
+    logits = model.head(last)[where]
+    cache = StaticCache(model.cfg, R, prefix.valid.shape[1] + limit, device, last.dtype).begin(prefix, where)
+    tokens, logp = torch.zeros(R, limit, dtype=torch.long, device=device), torch.zeros(R, limit, device=device)
+    done, t = torch.zeros(R, dtype=torch.bool, device=device), torch.zeros(1, dtype=torch.long, device=device)
+
+    def step():
+        token, lp = draw(logits, temperature, None if u is None else u.index_select(1, t)[:, 0])
+        tokens.index_copy_(1, t, token[:, None])
+        logp.index_copy_(1, t, lp[:, None])
+        done.logical_or_((token[:, None] == ends).any(1))
+        logits.copy_(model.head(model.hidden(token[:, None], None, cache)[:, 0]))
+        cache.advance()
+        t.add_(1)
+
+    advance = step
+    for k in range(limit):
+        advance()
+        if k == 0 and device.type == "cuda":                   # the first step was a real one, and readied the libraries
+            torch.cuda.synchronize(device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            advance = graph.replay
+        if k % every == every - 1 and bool(done.all()):
+            break
+    is_end = (tokens[..., None] == ends).any(-1)
+    is_end[:, k + 1:] = False
+    ended = is_end.any(1)
+    lengths = torch.where(ended, is_end.int().argmax(1) + 1, limit)
+    on = reply_mask(lengths, limit).bool()
+    return tokens * on, logp.masked_fill(~on, 0.0), lengths, ended
 
 
 def read(model, prompts):

@@ -4,6 +4,7 @@ Problems and random streams of step k are functions of (seed, k), so a resumed r
 same bits. `old` is scored once a step by the training forward pass, before the first update. Micro-batches change nothing
 but rounding: every sum is divided by the whole minibatch's rows or tokens (`norm`). Shao et al. 2024; notebook 04.
 """
+import copy
 import hashlib
 import math
 import shutil
@@ -122,6 +123,25 @@ def micro_loss(model, ref, batch, rows, old, adv, mask, norm, cfg):
                   "binding": binding(logp, before, a, m, cfg.eps).sum().item(), "mismatch": ((before - drawn).abs() * m).sum().item()}
 
 
+def lean(model, dtype):
+    """The model as it is where dtype is its own, else a copy in that dtype, to sample from or to hold as reference."""
+    if model.model.embed_tokens.weight.dtype == getattr(torch, dtype):
+        return model
+    return copy.deepcopy(model).to(getattr(torch, dtype)).requires_grad_(False).eval()
+
+
+def lean_reference(ref, tokenizer, cfg):
+    """ref in cfg.dtype if the KL that its rounding alone feigns (k3 on a first batch, nats a token) is under 1e-4, else ref."""
+    small = lean(ref, cfg.dtype)
+    if small is not ref:
+        batch = rollout(ref, tokenizer, cfg, 0)
+        gap = (score_all(small, batch, cfg) - score_all(ref, batch, cfg))[batch.samples.mask().bool()]
+        k3 = (torch.exp(gap) - gap - 1).mean().item()
+        print(f"reference in {cfg.dtype}: k3 {k3:.1e} by rounding" + ("" if k3 < 1e-4 else ", too much: kept in float32"), file=sys.stderr)
+        return small if k3 < 1e-4 else ref
+    return ref
+
+
 def describe(batch):
     """What the sampled batch looks like: reward, exact reward, length, entropy (nats), style and silent groups."""
     s, n = batch.samples, len(batch.texts)
@@ -232,10 +252,10 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
         raise ValueError(f"{out} already holds a run: add --resume to go on with it, or give another --out")
     model, tokenizer = load(init, device)
     ref, _ = load(init, device)
-    ref.requires_grad_(False).eval()
+    start = fingerprint(ref)
+    ref = lean_reference(ref.requires_grad_(False).eval(), tokenizer, cfg)
     optimizer = adamw(model, cfg.lr, fused=cfg.fused)
     log, evals, texts, first, spent = [], [], [], 0, 0.0
-    start = fingerprint(ref)
     if found:
         first, folder, state = found
         if state["start"] != start:
@@ -286,7 +306,7 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
 def one_step(model, ref, tokenizer, optimizer, cfg, step, checker):
     """Rollout and update with their times. -> Batch, the row of metrics.csv."""
     t0 = time.perf_counter()
-    batch = rollout(model, tokenizer, cfg, step, checker)
+    batch = rollout(lean(model, cfg.dtype), tokenizer, cfg, step, checker)
     t1 = time.perf_counter()
     model.train()
     stats = update(model, ref, optimizer, batch, cfg)

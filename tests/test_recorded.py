@@ -50,7 +50,7 @@ def test_the_recorded_held_out_replies_are_of_the_committed_set_in_its_order():
 
 def test_the_first_steps_of_the_main_run_come_back():
     run = runs.load("main-s1", quiet=True)
-    cfg = TrainConfig(**{f.name: run.config[f.name] for f in fields(TrainConfig)})
+    cfg = TrainConfig(**{f.name: run.config[f.name] for f in fields(TrainConfig) if f.name in run.config})     # a later field: its default
     changed = set(differences(RECIPES["mini"]["main"], cfg)) - {"lr"}      # recorded before the pilots had settled the rate: data/LOG.md
     assert not changed, f"config.json is not the recipe that `make run` uses: {changed}"
     folder = runs.RECORDED / "mini" / START

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from grpo_lib.model import save
-from grpo_lib.sampler import draw, generate, micro_batches, reply_mask, score
+from grpo_lib.model import Prefix, StaticCache, save
+from grpo_lib.sampler import _batch, _graphed, draw, generate, micro_batches, reply_mask, score
 
 ENDS = (4, 5)
 
@@ -202,6 +202,41 @@ def test_greedy_is_transformers_greedy(changes, make_model, tokenizer, tmp_path)
         )[0, len(p) :]
         assert reply == out.tolist(), f"prompt of {len(p)} tokens"
     assert s.ended.any(), "no reply ended: the comparison missed the end"
+
+
+# ---- fixed shapes, as a GPU runs them
+
+
+@pytest.mark.parametrize("T", [0, 0.7, 1.0])
+@pytest.mark.parametrize("limit, every", [(20, 16), (20, 1), (7, 3), (1, 16)])
+@pytest.mark.parametrize("kv", [1, 2])
+def test_steps_of_fixed_shapes_give_the_same_replies(T, limit, every, kv, make_model):
+    model = make_model(num_key_value_heads=kv)
+    u = torch.rand(len(GROUPS), limit, generator=stream()) if T else None
+    common = [x for x, _ in Counter(t for r in group_of(model, GROUPS, T=1.0).ids() for t in r).most_common(9)]
+    for ends in ([], [4], common):
+        with torch.inference_mode():
+            a, b = (f(model, GROUPS, limit, T, torch.tensor(ends, dtype=torch.long), u, *more)
+                    for f, more in ((_batch, ()), (_graphed, (every,))))
+        assert torch.equal(a[0], b[0]) and torch.equal(a[2], b[2]) and torch.equal(a[3], b[3]), f"other replies with ends {ends}"
+        assert torch.allclose(a[1], b[1], atol=1e-4), f"other log-probabilities with ends {ends}"
+    assert limit < 7 or len(set(a[2].tolist())) > 1, "rows should end at different steps here"
+
+
+def test_a_step_of_fixed_shapes_writes_to_the_same_memory_each_time(tiny):
+    """What a CUDA graph needs: no tensor that lives from step to step moves."""
+    prefix = Prefix(torch.ones(2, 3, dtype=torch.bool))
+    with torch.inference_mode():
+        tiny.hidden(torch.tensor([ids(3), ids(3, 1)]), prefix.valid, prefix)
+        cache = StaticCache(tiny.cfg, 2, 9, "cpu", torch.float32).begin(prefix, torch.tensor([0, 1]))
+        places = lambda: [x.data_ptr() for x in (*cache.k, *cache.v, cache.valid, cache.at)]
+        before, shapes = places(), set()
+        for _ in range(4):
+            k, v = cache.put(0, *(torch.ones(2, tiny.cfg.num_key_value_heads, 1, tiny.cfg.head_dim),) * 2)
+            shapes.add((k.shape, v.shape))
+            tiny.hidden(torch.tensor([[7], [8]]), None, cache)
+            cache.advance()
+    assert places() == before and len(shapes) == 1 and cache.at.item() == 7
 
 
 # ---- each reply has its own stream

@@ -196,6 +196,28 @@ def test_four_updates_take_whole_groups_and_one_fixed_old(tiny, monkeypatch):
     assert stats["clipped"] > 0.02 and 0 < stats["binding"] <= stats["clipped"]
 
 
+def test_sampling_and_reference_in_bfloat16_train_a_float32_policy(start, few, tmp_path, capsys):
+    cfg = replace(CFG, beta=0.04, dtype="bfloat16", steps=2)
+    _, log = go(start, tmp_path / "half", cfg)
+    _, plain = go(start, tmp_path / "whole", replace(cfg, dtype="float32"))
+    said = capsys.readouterr().err
+    assert "reference in bfloat16: k3 " in said and said.count("reference in") == 1, "the KL that rounding feigns was not told"
+    assert 1e-5 < log[0]["mismatch"] < 0.05 and plain[0]["mismatch"] < 1e-5, "sampling did not run in the dtype asked for"
+    assert all(math.isfinite(r["loss"]) for r in log) and log[0]["clipped"] == 0, "`old` is the policy's own, so the first ratio is 1"
+
+
+def test_a_reference_whose_rounding_feigns_a_kl_stays_in_float32(tiny, capsys):
+    cfg = replace(CFG, dtype="bfloat16")
+    loud = copy_of(tiny[0], noise=0.0)
+    with torch.no_grad():
+        loud.model.norm.weight.mul_(1000)
+    assert train.lean_reference(loud, tiny[1], cfg) is loud and "kept in float32" in capsys.readouterr().err
+    assert train.lean_reference(loud, tiny[1], CFG) is loud and not capsys.readouterr().err
+    small = train.lean(tiny[0], "bfloat16")
+    assert small is not tiny[0] and not any(p.requires_grad for p in small.parameters())
+    assert all(p.dtype == torch.bfloat16 for p in small.parameters()), "part of the copy kept its dtype"
+
+
 def test_leaving_silent_groups_out_changes_no_weight(tiny):
     cfg = replace(CFG, problems=8, group=2)
     batch = make_batch(tiny, cfg)
@@ -430,7 +452,8 @@ def test_a_run_leaves_a_record_and_evaluation_never_touches_training(start, few,
     model, tokenizer = load(often / "model")
     assert all(torch.equal(p, p.bfloat16().float()) for p in model.parameters()), "the committed file is bfloat16"
     final, _ = train.measure(model, load(start)[0], tokenizer, plain, 4, 1)
-    assert final == evals[-1], "the last evaluation is not of the file that was saved"
+    assert {**final, "unrounded": evals[-1]["unrounded"]} == evals[-1], "the last evaluation is not of the file that was saved"
+    assert set(evals[-1]["unrounded"]) == set(final["greedy"]) and "unrounded" not in evals[0]
 
 
 def test_shown_training_replies_carry_the_reward_that_was_paid(start, few, tmp_path, monkeypatch):
