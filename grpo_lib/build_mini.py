@@ -76,9 +76,8 @@ def texts(packages, numbers, seed=1):
 def chat_rows(packages, seed=1):
     """(training chats, held-out chats): replay chats twice over, and openings of people's conversations, six turns at most."""
     talk = [c[:6] for c in corpus.chats(packages)]
-    own = replay.read()
-    held = own[::40] + talk[::100]
-    own, talk = [c for i, c in enumerate(own) if i % 40], [c for i, c in enumerate(talk) if i % 100]
+    own, held = replay.training(), replay.held_out() + talk[::100]
+    talk = [c for i, c in enumerate(talk) if i % 100]
     return own + own + talk[:1500], held
 
 

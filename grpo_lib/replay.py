@@ -15,6 +15,7 @@ from grpo_lib.corpus import has_sum
 from grpo_lib.prompts import chat_prompts
 
 REPLAY = DATA / "chat" / "replay.jsonl.gz"
+HELD_OUT = 40      # every 40th conversation is kept from training
 SENTENCE = re.compile(r"[.!?][\"')]?(?=\s|$)")
 
 
@@ -76,12 +77,22 @@ def write(path, rows):
     Path(path).write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
 
 
-def read(path=REPLAY, n=None):
-    """The first n conversations (lists of {"role", "content"}) of a replay file; FileNotFoundError says how to make it."""
+def read(path=REPLAY):
+    """All conversations (lists of {"role", "content"}) of a replay file; FileNotFoundError says how to make it."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no chats at {path}: make them with `python -m grpo_lib sample --model smollm2 --out {path}`")
-    rows = [json.loads(line)["messages"] for line in gzip.decompress(path.read_bytes()).decode("utf-8").split("\n") if line]
+    return [json.loads(line)["messages"] for line in gzip.decompress(path.read_bytes()).decode("utf-8").split("\n") if line]
+
+
+def training(n=None):
+    """The first n conversations (all by default) that training may read: every 40th of the file is held out, for all models (`held_out`)."""
+    rows = [row for i, row in enumerate(read()) if i % HELD_OUT]
     if n is not None and n > len(rows):
-        raise ValueError(f"--chat {n}: {path.name} holds {len(rows)} conversations")
-    return rows if n is None else rows[:n]
+        raise ValueError(f"--chat {n}: {REPLAY.name} holds {len(rows)} conversations for training")
+    return rows[:n]
+
+
+def held_out():
+    """Every 40th conversation (numbers 0, 40, 80, ...), which no training reads, `mini`'s chat tuning included."""
+    return read()[::HELD_OUT]

@@ -107,6 +107,6 @@ def chat_examples(tokenizer, chats, longest):
 def warm_examples(tokenizer, cfg, longest=512):
     """The examples of a warm start: cfg.n sums and the first cfg.chat replay chats. -> examples, share of trained tokens that are sums."""
     sums = sum_examples(tokenizer, cfg.n, cfg.seed) if cfg.n else []
-    chats = chat_examples(tokenizer, replay.read(n=cfg.chat), longest) if cfg.chat else []
+    chats = chat_examples(tokenizer, replay.training(cfg.chat), longest) if cfg.chat else []
     of = lambda rows: sum(map(trained, rows))
     return sums + chats, of(sums) / max(1, of(sums) + of(chats))

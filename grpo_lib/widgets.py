@@ -1,4 +1,4 @@
-"""Three things to play with: a checker playground, an advantage explorer, a browser of recorded replies.
+"""Three things to play with: a checker playground, an advantage explorer, a browser of recorded replies; and `say`.
 
 Each is a pure function (text, DataFrame or Figure out) with controls around it. A notebook stores two things: the same
 content as printed text, which strict nbval compares and GitHub shows, and a view of the widget under a constant label.
@@ -23,6 +23,12 @@ def display_with_fallback(widget, text):
     if plots.in_notebook():
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
         display({VIEW: view, "text/plain": LABEL}, raw=True)
+
+
+def say(text):
+    """Show prose whose numbers the caller has just computed, as Markdown, so that it speaks of the run at hand."""
+    text = text.strip()
+    display({"text/markdown": text, "text/plain": text}, raw=True)
 
 
 def as_text(df, width=100):

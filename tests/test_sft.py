@@ -217,7 +217,7 @@ def test_chats_are_cut_to_length_and_dropped_when_nothing_is_left_to_train(tiny)
 
 
 def test_warm_examples_mix_sums_and_chats_and_tell_the_share(tiny, monkeypatch):
-    monkeypatch.setattr(replay, "read", lambda n=None: [CHAT] * n)
+    monkeypatch.setattr(replay, "training", lambda n=None: [CHAT] * n)
     tokenizer = tiny[1]
     examples, share = sft.warm_examples(tokenizer, WarmConfig(n=6, chat=4, seed=2))
     sums = sft.sum_examples(tokenizer, 6, 2)
