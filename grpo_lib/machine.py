@@ -11,12 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 
+def lanes(device):
+    """How many pieces run side by side on a device: one a core on a CPU, else one."""
+    return torch.get_num_threads() if torch.device(device).type == "cpu" else 1
+
+
 def spread(work, parts, device="cpu"):
     """Yield work(part) for each part, in order; on a CPU up to one part a core runs at once. An error stops the rest.
 
     Autograd's switches belong to a thread, so `work` sets its own inference mode."""
-    cores = torch.get_num_threads()
-    count = min(cores, len(parts)) if torch.device(device).type == "cpu" else 1
+    cores, count = torch.get_num_threads(), min(lanes(device), len(parts))
     if count < 2:
         yield from map(work, parts)
         return
@@ -34,23 +38,23 @@ def spread(work, parts, device="cpu"):
 def gradients(model, loss_of, parts):
     """Set .grad of the model's parameters to that of the sum of loss_of(part)[0] over parts. -> the second values, in order."""
     params, device = [p for p in model.parameters() if p.requires_grad], next(model.parameters()).device
-    lanes = min(torch.get_num_threads(), len(parts)) if device.type == "cpu" else 1
+    count = min(lanes(device), len(parts))
 
     def lane(first):
         total, notes = None, []
-        for part in parts[first::lanes]:
+        for part in parts[first::count]:
             loss, note = loss_of(part)
             new = torch.autograd.grad(loss, params, allow_unused=True, materialize_grads=True)
             total = new if total is None else [a.add_(b) for a, b in zip(total, new)]
             notes.append(note)
         return total, notes
 
-    done = list(spread(lane, range(lanes), device))
+    done = list(spread(lane, range(count), device))
     for i, p in enumerate(params):
         p.grad = done[0][0][i].clone()
         for total, _ in done[1:]:
             p.grad.add_(total[i])
-    return [done[i % lanes][1][i // lanes] for i in range(len(parts))]
+    return [done[i % count][1][i // count] for i in range(len(parts))]
 
 
 def keep_memory():

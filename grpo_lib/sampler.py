@@ -206,13 +206,19 @@ def score(model, prompts, tokens, lengths, temperature=1.0):
     return out.index_put(tuple(mask.nonzero().T), flat)
 
 
-def micro_batches(lengths, limit):
-    """Lists of row numbers, longest rows first, each list of at most `limit` padded tokens (one row at least)."""
+def micro_batches(lengths, limit, lanes=1):
+    """Lists of row numbers, longest rows first, each list of at most `limit` padded tokens (one row at least).
+
+    With several lanes a smaller limit is taken where it makes their number a multiple of `lanes`: then all finish together."""
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    batches, batch = [], []
-    for i in order:
-        if batch and (len(batch) + 1) * lengths[batch[0]] > limit:
-            batches.append(batch)
-            batch = []
-        batch.append(i)
-    return batches + [batch] if batch else batches
+
+    def cut(limit):
+        batches = []
+        for i in order:
+            if not batches or (len(batches[-1]) + 1) * lengths[batches[-1][0]] > limit:
+                batches.append([])
+            batches[-1].append(i)
+        return batches
+
+    tries = [cut(limit * share // 20) for share in range(20, 8, -1)] if lanes > 1 else [cut(limit)]
+    return next((batches for batches in tries if len(batches) % lanes == 0), tries[0])

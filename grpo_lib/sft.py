@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from grpo_lib import replay
 from grpo_lib.loss import token_logprobs
-from grpo_lib.machine import gradients
+from grpo_lib.machine import gradients, lanes
 from grpo_lib.sampler import micro_batches
 from grpo_lib.task import demonstrations
 
@@ -56,7 +56,7 @@ def step(model, optimizer, examples, micro_tokens, clip_norm=1.0):
         loss = nll(model, [examples[i] for i in rows]) / count
         return loss, loss.item()
 
-    total = sum(gradients(model, loss_of, micro_batches([len(ids) for ids, _ in examples], micro_tokens)))
+    total = sum(gradients(model, loss_of, micro_batches([len(ids) for ids, _ in examples], micro_tokens, lanes(model.cos.device))))
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm).item()
     if not math.isfinite(total) or not math.isfinite(norm):
         raise ValueError(f"loss {total}, gradient norm {norm}: not finite; the weights are as before this step, lower the lr")

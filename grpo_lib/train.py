@@ -23,7 +23,7 @@ from grpo_lib.analysis import style
 from grpo_lib.checker import coin, format_credit, rewards
 from grpo_lib.config import as_dict, differences
 from grpo_lib.loss import binding, group_advantages, grpo_loss
-from grpo_lib.machine import gradients, peak_mib, spread
+from grpo_lib.machine import gradients, lanes, peak_mib, spread
 from grpo_lib.model import load, replacing, save
 from grpo_lib.sampler import generate, micro_batches, score
 from grpo_lib.sft import adamw
@@ -58,11 +58,11 @@ def rollout(model, tokenizer, cfg, step, checker=None):
     return Batch(problems, prompts, samples, texts, r, group_advantages(r, cfg.std))
 
 
-def score_rows(model, batch, rows, cfg):
-    """Log-probabilities (len(rows), T) of these rows of a batch under model, T cut to their longest reply."""
-    lengths = batch.samples.lengths[rows]
+def score_rows(model, prompts, samples, rows, cfg):
+    """Log-probabilities (len(rows), T) of these rows of samples under model, T cut to their longest reply."""
+    lengths = samples.lengths[rows]
     T = int(lengths.max())
-    return score(model, [batch.prompts[i] for i in rows], batch.samples.tokens[rows, :T], lengths, cfg.temperature)
+    return score(model, [prompts[i] for i in rows], samples.tokens[rows, :T], lengths, cfg.temperature)
 
 
 def update(model, ref, optimizer, batch, cfg):
@@ -71,7 +71,7 @@ def update(model, ref, optimizer, batch, cfg):
     Rows of groups that agree are left out where beta is 0: their gradient is exactly zero and `norm` still counts them.
     ValueError if loss or gradient is not finite; the weights are then as before that optimizer step."""
     lengths, adv, mask = batch.samples.lengths, batch.adv.flatten(), batch.samples.mask()
-    old = score_all(model, batch, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
+    old = score_all(model, batch.prompts, batch.samples, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
     sums = dict.fromkeys(("loss", "kl", "clipped", "binding", "mismatch", "scored"), 0.0)
     norms, size = [], cfg.problems // cfg.updates * cfg.group
     for first in range(0, len(adv), size):
@@ -81,7 +81,7 @@ def update(model, ref, optimizer, batch, cfg):
             norms.append(0.0)
             continue
         norm = int(lengths[list(part)].sum()) if cfg.agg == "token-mean" else size
-        micros = [[rows[i] for i in micro] for micro in micro_batches(lengths[rows].tolist(), cfg.micro_tokens)]
+        micros = [[rows[i] for i in micro] for micro in micro_batches(lengths[rows].tolist(), cfg.micro_tokens, lanes(model.cos.device))]
         for add in gradients(model, lambda micro: micro_loss(model, ref, batch, micro, old, adv, mask, norm, cfg), micros):
             sums = {k: sums[k] + add[k] for k in sums}
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip_norm).item())
@@ -93,15 +93,15 @@ def update(model, ref, optimizer, batch, cfg):
             "binding": sums["binding"] / scored, "mismatch": sums["mismatch"] / scored, "grad_norm": sum(norms) / len(norms)}
 
 
-def score_all(model, batch, cfg):
-    """Log-probabilities (B, T) of a whole batch under model, without gradient, micro-batch by micro-batch."""
-    out = torch.zeros_like(batch.samples.logp)
+def score_all(model, prompts, samples, cfg):
+    """Log-probabilities (B, T) of all samples under model, without gradient, micro-batch by micro-batch."""
+    out = torch.zeros_like(samples.logp)
 
     def work(rows):
         with torch.inference_mode():
-            return score_rows(model, batch, rows, cfg)
+            return score_rows(model, prompts, samples, rows, cfg)
 
-    micros = micro_batches(batch.samples.lengths.tolist(), cfg.micro_tokens)
+    micros = micro_batches(samples.lengths.tolist(), cfg.micro_tokens, lanes(model.cos.device))
     for rows, lp in zip(micros, spread(work, micros, model.cos.device)):
         out[rows, :lp.shape[1]] = lp.cpu()
     return out
@@ -109,14 +109,14 @@ def score_all(model, batch, cfg):
 
 def micro_loss(model, ref, batch, rows, old, adv, mask, norm, cfg):
     """The loss of one micro-batch, and its sums over reply tokens for the log."""
-    logp = score_rows(model, batch, rows, cfg)
+    logp = score_rows(model, batch.prompts, batch.samples, rows, cfg)
     T, device = logp.shape[1], logp.device
     m, a, drawn = mask[rows, :T].to(device), adv[rows].to(device), batch.samples.logp[rows, :T].to(device)
     before = logp.detach() if old is None else old[rows, :T].to(device)      # one update: the scoring pass is this pass
     base = None
     if cfg.beta > 0:
         with torch.inference_mode():
-            base = score_rows(ref, batch, rows, cfg)
+            base = score_rows(ref, batch.prompts, batch.samples, rows, cfg)
         base = base.clone()
     loss, kl, clipped = grpo_loss(logp, before, base, a, m, cfg.eps, cfg.beta, cfg.agg, cfg.max_tokens, norm)
     return loss, {"loss": loss.item(), "kl": kl.sum().item(), "clipped": clipped.sum().item(), "scored": m.sum().item(),
@@ -135,7 +135,7 @@ def lean_reference(ref, tokenizer, cfg):
     small = lean(ref, cfg.dtype)
     if small is not ref:
         batch = rollout(ref, tokenizer, cfg, 0)
-        gap = (score_all(small, batch, cfg) - score_all(ref, batch, cfg))[batch.samples.mask().bool()]
+        gap = (score_all(small, batch.prompts, batch.samples, cfg) - score_all(ref, batch.prompts, batch.samples, cfg))[batch.samples.mask().bool()]
         k3 = (torch.exp(gap) - gap - 1).mean().item()
         print(f"reference in {cfg.dtype}: k3 {k3:.1e} by rounding" + ("" if k3 < 1e-4 else ", too much: kept in float32"), file=sys.stderr)
         return small if k3 < 1e-4 else ref
@@ -154,23 +154,17 @@ def describe(batch):
             "all_wrong": (agree & (batch.r[:, 0] == 0)).float().mean().item(), "all_right": (agree & (batch.r[:, 0] > 0)).float().mean().item()}
 
 
-def measure(model, ref, tokenizer, cfg, step, samples=4):
-    """The evaluation at a step: greedy on dev and set 3, samples on 200 of set 3, drift from ref. -> summary, reply rows."""
-    limit, batch = cfg.max_tokens, cfg.rows
-    dev, _ = evaluate.replies(model, tokenizer, heldout("dev"), max_tokens=limit, batch=batch)
-    greedy, _ = evaluate.replies(model, tokenizer, heldout(3), max_tokens=limit, batch=batch, step=step, set="3")
+def measure(model, ref, tokenizer, cfg, step, samples=4, dev=True):
+    """The evaluation at a step: greedy on set 3 and, where wanted, on dev, samples on 200 of set 3, drift from ref. -> summary, reply rows."""
+    limit, batch, extra = cfg.max_tokens, cfg.rows, heldout("dev") if dev else []
+    greedy, _ = evaluate.replies(model, tokenizer, extra + heldout(3), max_tokens=limit, batch=batch, step=step, set="3")
+    dev, greedy = greedy[:len(extra)], greedy[len(extra):]
     drawn, s = evaluate.replies(model, tokenizer, sampling_set(3), samples, cfg.temperature, limit,
                                 evaluate.stream("eval", cfg.seed, "3"), batch, step=step, set="3")
     prompts = [tokenizer.prompt(p.prompt) for p in sampling_set(3) for _ in range(samples)]
-    kl = 0.0
-    with torch.inference_mode():
-        for part in micro_batches([len(p) + int(n) for p, n in zip(prompts, s.lengths)], cfg.micro_tokens):
-            T = int(s.lengths[part].max())
-            gap = score(ref, [prompts[i] for i in part], s.tokens[part, :T], s.lengths[part], cfg.temperature).cpu() - s.logp[part, :T]
-            kl += ((torch.exp(gap) - gap - 1) * s.mask()[part, :T]).sum().item()
-    out = {"step": step, "dev": evaluate.summary(dev), "greedy": evaluate.summary(greedy), "sampled": evaluate.summary(drawn),
-           "drift": kl / int(s.lengths.sum())}
-    return out, greedy + drawn
+    gap = (score_all(ref, prompts, s, cfg) - s.logp)[s.mask().bool()]
+    parts = ([("dev", dev)] if dev else []) + [("greedy", greedy), ("sampled", drawn)]
+    return {"step": step, **{name: evaluate.summary(rows) for name, rows in parts}, "drift": (torch.exp(gap) - gap - 1).mean().item()}, greedy + drawn
 
 
 class Stopper:
@@ -282,7 +276,7 @@ def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_sam
             if cfg.show_every and step % cfg.show_every == 0:
                 texts += training_rows(batch, step)
             if cfg.eval_every and step % cfg.eval_every == 0 and step < cfg.steps:
-                evaluate_now(model, ref, tokenizer, cfg, step, eval_samples, evals, texts)
+                evaluate_now(model, ref, tokenizer, cfg, step, eval_samples, evals, texts, dev=False)     # choices are made at the end
             bar.update()
             bar.set_postfix(reward=f"{row['reward']:.2f}", kl=f"{row['kl']:.3f}", length=f"{row['length']:.0f}",
                             heldout=f"{evals[-1]['greedy']['strict']:.1%}" if evals else "-")
@@ -322,9 +316,9 @@ def training_rows(batch, step):
     return [row | {"reward": r} for row, r in zip(rows, batch.r.flatten().tolist())]
 
 
-def evaluate_now(model, ref, tokenizer, cfg, step, samples, evals, texts):
+def evaluate_now(model, ref, tokenizer, cfg, step, samples, evals, texts, dev=True):
     """Append the evaluation of this step to evals and its replies to texts; a second one at the same step takes the first's place."""
-    result, rows = measure(model, ref, tokenizer, cfg, step, samples)
+    result, rows = measure(model, ref, tokenizer, cfg, step, samples, dev)
     evals[:] = [e for e in evals if e["step"] != step]
     texts[:] = [row for row in texts if row["step"] != step or row["set"] == "train"]
     evals.append(result)

@@ -435,6 +435,17 @@ def test_micro_batches_hold_every_row_once_within_the_limit(limit):
     assert micro_batches([], limit) == []
 
 
+def test_micro_batches_come_in_multiples_of_the_lanes_where_that_can_be():
+    lengths = [i % 13 + 20 for i in range(200)]
+    for lanes in (1, 2, 3, 4):
+        for limit in (300, 500, 800, 1000, 1300):
+            batches = micro_batches(lengths, limit, lanes)
+            assert sorted(i for b in batches for i in b) == list(range(200))
+            assert all(len(b) * max(lengths[i] for i in b) <= limit for b in batches), f"{lanes} lanes: more than {limit} tokens"
+            assert len(batches) % lanes == 0, f"{len(batches)} micro-batches on {lanes} lanes"
+    assert micro_batches([5], 100, 4) == [[0]] and micro_batches([], 100, 2) == []
+
+
 @pytest.mark.parametrize("limit", [1, 40, 10000])
 def test_scores_do_not_depend_on_the_split(limit, tiny):
     s = group_of(tiny, GROUPS)
