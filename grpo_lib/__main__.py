@@ -1,4 +1,4 @@
-"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, benchmark, chat, run}.
+"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, samples, benchmark, chat, run}.
 
 Flags carry the article's names where it has them. Bad input ends in one line, without a traceback.
 """
@@ -58,6 +58,12 @@ def parser():
     p.add_argument("--samples", type=int, default=16)
     p.add_argument("--max-tokens", type=int, default=512)
 
+    p = command("samples", "Record a greedy reply and many samples per held-out sum, up to five digits.")
+    p.add_argument("--samples", type=int, default=64)
+    p.add_argument("--sets", type=int, nargs="+", choices=(3, 4, 5), default=[3, 4, 5], help="digits of the numbers")
+    p.add_argument("--max-tokens", type=int, help="for models that talk (default: 128; what five worked columns need)")
+    p.add_argument("--batch", type=int, default=256, help="replies sampled at once")
+
     p = command("benchmark", "Score a model on HellaSwag, ARC-Easy and PIQA, zero-shot, without a chat template.")
     p.add_argument("--tasks", nargs="+", default=["hellaswag", "arc_easy", "piqa"])
     p.add_argument("--limit", type=int, help="only the first so many questions of each task (default: all that ship)")
@@ -108,6 +114,15 @@ def evaluate(args):
     """evaluate."""
     from grpo_lib.warmstart import rates
     print(rate_line(rates(args.init or args.model, out_of(args), args.model, args.samples, args.max_tokens, args.seed)))
+
+
+def samples(args):
+    """samples."""
+    from grpo_lib.warmstart import samples as record
+    result = record(args.init or args.model, out_of(args), args.model, args.samples, args.sets, args.seed,
+                    args.max_tokens, args.batch)
+    for key in args.sets:
+        print(f"set {key}: {rate_line(result if key == 3 else result[str(key)])}")
 
 
 def benchmark(args):

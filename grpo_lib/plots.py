@@ -287,12 +287,12 @@ def advantages(r, adv, title):
         ax.bar(np.arange(1, len(r) + 1), values, 0.75, color=[ROLES["grpo"] if v > 0 else MINUS for v in values])
         ax.axhline(0, color=INK, linewidth=0.8)
         ax.set(xlabel="reply in the group", ylabel=words, xlim=(0.4, len(r) + 0.6))
-        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(9, integer=True))
     axes[0].axhline(r.mean(), color=INK, linestyle="--", linewidth=1)
     _note(axes[0], f"mean {r.mean():.3g}", len(r) + 0.5, r.mean(), ha="right",
           bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1})
     axes[0].set_ylim(min(0, 1.15 * r.min()), max(1.15, 1.15 * r.max()))
-    reach = max(1.0, 1.15 * np.abs(adv).max())
+    reach = 1.05 * max(1.0, np.sqrt(len(r) - 1), np.abs(adv).max())      # what a lone right reply can get: one scale for all groups
     axes[1].set_ylim(-reach, reach)
     return fig
 

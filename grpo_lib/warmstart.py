@@ -1,6 +1,7 @@
 """The warm start as a run: train on n sums (and chats), save the start, measure it, record it. Notebook 03 reads the records.
 
-Also the measurement of any model as it is (`measure`), which gives the starting rates of notebook 02.
+Also the measurements of any model as it is: `measure`, which gives the starting rates of notebook 02, and `samples`,
+the many samples per problem of notebook 06, with up to five digits.
 """
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from grpo_lib import evaluate, runs, sft
 from grpo_lib.analysis import pass_at_k
 from grpo_lib.config import as_dict
 from grpo_lib.model import load, save
-from grpo_lib.task import Problem, heldout, sampling_set
+from grpo_lib.task import Problem, heldout, sampling_set, whole_number, worked
 
 ONE_DIGIT = tuple(Problem(a, b, (a + b) % 3) for a in range(10) for b in range(a, 10))      # the easiest curriculum: 55 sums
 
@@ -72,4 +73,39 @@ def rates(init, out, model_name, samples=16, max_tokens=512, seed=1, device=None
         result, rows = measure(model, tokenizer, samples, max_tokens, seed, easy=True, progress=bar.update, batch=batch)
     runs.write(out, {"init": Path(init).name, "model": model_name, "samples": samples, "max_tokens": max_tokens, "seed": seed}, [], [result],
                rows, runs.provenance(time.perf_counter() - begun, seed=seed, threads=torch.get_num_threads()))
+    return result
+
+
+def reply_limit(tokenizer, key):
+    """Most tokens of a reply to held-out set `key`: 128 up to three digits; beyond, five worked columns and 16 more."""
+    return 128 if key == 3 else len(tokenizer.encode(worked(99_999, 99_999))) + 16
+
+
+def samples(init, out, model_name, count=64, sets=(3, 4, 5), seed=1, max_tokens=None, batch=256, device=None):
+    """Greedy replies to whole held-out sets and `count` sampled ones to each problem of their sampling sets, recorded
+    after every set, so that the sets which a record names are whole. max_tokens replaces `reply_limit`, for models
+    that talk. -> evaluation: greedy and sampled of set 3, and the same two below "4" and "5"."""
+    out, source, begun = Path(out), Path(init), time.perf_counter()
+    count, sets = whole_number("samples", count, 8), sorted(sets)
+    if (out / "run.json").is_file():
+        raise ValueError(f"{out} already holds a record: give another --out")
+    if sets not in ([3], [4], [5], [3, 4], [3, 5], [4, 5], [3, 4, 5]):
+        raise ValueError(f"sets is {sets[:20]}: give some of 3, 4 and 5, each once")
+    model, tokenizer = load(init, device)
+    result, rows, limits = {"step": 0}, [], {}
+    config = {"init": (source.parent if source.name == "model" else source).name, "model": model_name, "samples": count,
+              "seed": seed, "max_tokens": limits}
+    total = sum(len(heldout(key)) + count * len(sampling_set(key)) for key in sets)
+    with tqdm(total=total, desc="replies", unit="reply") as bar:
+        for key in sets:
+            limit = reply_limit(tokenizer, key) if max_tokens is None else max_tokens
+            ask = lambda problems, n: evaluate.replies(
+                model, tokenizer, problems, n, 1.0, limit, evaluate.stream("samples", seed, key), batch, bar.update,
+                step=0, set=str(key))[0]
+            greedy, drawn = ask(heldout(key), 0), ask(sampling_set(key), count)
+            summaries = {"greedy": evaluate.summary(greedy), "sampled": with_silence(drawn)}
+            result |= summaries if key == 3 else {str(key): summaries}
+            rows, limits[str(key)] = rows + greedy + drawn, limit
+            runs.write(out, config, [], [result], rows,
+                       runs.provenance(time.perf_counter() - begun, seed=seed, threads=torch.get_num_threads()))
     return result

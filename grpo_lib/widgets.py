@@ -1,7 +1,7 @@
 """Three things to play with: a checker playground, an advantage explorer, a browser of recorded replies; and `say`.
 
 Each is a pure function (text, DataFrame or Figure out) with controls around it. A notebook stores two things: the same
-content as printed text, which strict nbval compares and GitHub shows, and a view of the widget under a constant label.
+content as text, which strict nbval compares and GitHub shows, and a view of the widget, which a running kernel shows instead.
 Contents are HTML and Image widgets that are set, never an Output widget: nbval cannot see what an Output has captured.
 """
 import html
@@ -18,11 +18,14 @@ LABEL = "(interactive: run this cell in JupyterLab)"
 
 
 def display_with_fallback(widget, text):
-    """Print `text`, then show the widget in a notebook. Its changing id lies in the view alone, which nbval skips."""
-    print(text)
+    """Show the widget, and `text` where no kernel runs it (GitHub, a file just opened) or outside a notebook.
+
+    The widget's changing id lies in the view alone, which nbval skips; it compares the text."""
     if plots.in_notebook():
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-        display({VIEW: view, "text/plain": LABEL}, raw=True)
+        display({VIEW: view, "text/plain": f"{text}\n{LABEL}"}, raw=True)
+    else:
+        print(text)
 
 
 def say(text):
@@ -162,7 +165,8 @@ def reply_browser(run, set="3", step=None, problem=0):
         if when.options != tuple(steps_of(which.value)):
             when.options = steps_of(which.value)                        # another set was evaluated at other steps
         place.max = len(choices[which.value, when.value]) - 1           # a value above it is lowered to it
-        out.value = _table(reply_page(run.replies, which.value, when.value, place.value, paid.value))
+        page = reply_page(run.replies, which.value, when.value, place.value, paid.value)
+        out.value = _table(page) if len(page) else f"no {paid.value} reply on this page"
 
     _watch((which, when, place, paid), redraw)
     page = as_text(reply_page(run.replies, set, step, problem))

@@ -25,13 +25,14 @@ LAYERS = [
     {"replay"},
     {"evaluate", "sft", "benchmarks"},
     {"build_mini", "train", "warmstart", "report"},
+    {"compare"},
     {"plots"},
     {"widgets"},
     {"__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # not even inside a function
-TORCH_FREE = {"config", "checker", "tokenizer", "task", "runs", "corpus", "prompts", "analysis", "report"}
+TORCH_FREE = {"config", "checker", "tokenizer", "task", "runs", "corpus", "prompts", "analysis", "report", "compare"}
 LAZY_TORCH = {"hub"}  # only inside a function
 DISTRIBUTION = {"IPython": "ipython", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
 
