@@ -1,0 +1,146 @@
+"""The record of speed: rows of single timings (runs.csv) in; summary.json, tables and the figure out. No model, no torch.
+
+summary.json is a function of the rows, but for what says how they were made (`machine`, `provenance`) and the seconds of
+the main run. A `cell` is all repeats of one timing; it has their median and their lowest and highest.
+"""
+import json
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from grpo_lib import plots, runs
+from grpo_lib.config import DATA
+
+OUT = DATA / "speed"
+PARTS = ("generate", "step", "limits", "growth")
+TARGETS = {("generate", "mini@256"): 3, ("generate", "smollm2@256"): 3, ("step", "mini"): 3, ("step", "smollm2"): 2,
+           ("gemm_share", "train_smollm2"): 0.6, ("gemm_share", "decode_smollm2"): 0.5, ("gemm_share", "decode_mini"): 0.5}
+RATES = {"tokens_per_second": "tokens", "flops_per_second": "flops", "executed_per_second": "flops_executed",
+         "bytes_per_second": "bytes"}
+KEYS = ["model", "weights", "x", "limit", "who", "setting"]
+COLUMNS = ["part", *KEYS, "repeat", "seconds", "tokens", "flops", "flops_executed", "bytes"]
+
+
+def cells(table, part):
+    """Medians of a part's rows with their spread: one dict a cell (model, weights, x, limit, who, setting)."""
+    table = table[table["part"] == part].copy()
+    for name, column in RATES.items():
+        table[name] = table[column] / table["seconds"]
+    medians = {name: (name, "median") for name in ("seconds", "tokens", *RATES)}
+    groups = table.groupby(KEYS, sort=False)
+    return groups.agg(n=("seconds", "size"), low=("seconds", "min"), high=("seconds", "max"), **medians).reset_index()
+
+
+def ratios(cell, rival):
+    """{(model, weights, x): (ours / the rival's best, by tokens per second for generate, by seconds for a step)}."""
+    speed = cell["tokens_per_second"] if rival == "transformers" else 1 / cell["seconds"]
+    whole = cell.assign(speed=speed)[cell["setting"] != "train"]
+    best = whole.groupby(["who", "model", "weights", "x"], sort=False)["speed"].max()
+    who = best.index.get_level_values("who")
+    return (best[who == "ours"].droplevel("who") / best[who == rival].droplevel("who")).dropna().to_dict()
+
+
+def summarise(table):
+    """summary.json's numbers from the rows of runs.csv. `mini@256` is the lower of chat and warm, and so is each share.
+
+    gemm_share: needed work a second over the rate of the products alone; executed_share counts padding and prompts read
+    again as work too; bandwidth_share: what decoding must read a second over what a copy moves."""
+    parts, out = {part: cells(table, part) for part in PARTS}, {key: {} for key in (
+        "generate", "step", "gemm_share", "executed_share", "bandwidth_share", "gemm_flops_per_second")}
+    lower = lambda part, key, value: out[part].update({key: min(value, out[part].get(key, value))})
+    for (model, weights, x), ratio in ratios(parts["generate"], "transformers").items():
+        out["generate"][f"{model}-{weights}@{x:.0f}"] = ratio
+        lower("generate", f"{model}@{x:.0f}", ratio)
+    for (model, _, x), ratio in ratios(parts["step"], "trl").items():
+        lower("step", model, ratio)
+    limits, rates = parts["limits"], out["gemm_flops_per_second"]
+    for row in limits[limits["who"] != "copy"].itertuples():                         # the faster way to use the cores
+        key = f"{row.who}_{row.model}_{row.setting.split()[0]}"
+        rates[key] = max(row.flops_per_second, rates.get(key, 0.0))
+    copied = limits.loc[limits["who"] == "copy", "bytes_per_second"].max()
+    train, decode = parts["step"].query("setting == 'train'"), parts["generate"].query("who == 'ours' and x == 256")
+    for what, rows in (("train", train), ("decode", decode)):
+        for row in rows.itertuples():
+            if rate := rates.get(f"{what}_{row.model}_float32"):
+                lower("gemm_share", f"{what}_{row.model}", row.flops_per_second / rate)
+                if what == "train":
+                    lower("executed_share", f"train_{row.model}", row.executed_per_second / rate)
+                else:
+                    lower("bandwidth_share", f"decode_{row.model}", row.bytes_per_second / copied)
+    out["copy_bytes_per_second"] = None if np.isnan(copied) else float(copied)
+    plain = lambda cell: json.loads(cell.dropna(axis=1, how="all").to_json(orient="records"))
+    out["cells"] = {part: plain(cell) for part, cell in parts.items()}
+    return out
+
+
+def write(rows, part, name, seconds, words, threads, main_run=None, folder=OUT):
+    """Put rows in place of earlier ones of the same part, model, weights and x; write runs.csv and summary.json anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, path, before = pd.DataFrame(rows).assign(part=part).reindex(columns=COLUMNS), folder / "runs.csv", {}
+    if path.is_file():
+        old, before = pd.read_csv(path, encoding="utf-8"), read(folder)
+        keys = lambda rows: pd.MultiIndex.from_frame(rows[["part", "model", "weights", "x"]])
+        table = pd.concat([old[~keys(old).isin(keys(table))], table])
+    made = runs.provenance(seconds, command=" ".join(["python -m benchmarks.speed", *words]), threads=threads)
+    made["versions"] |= {d.name: d.version for d in metadata.distributions() if d.name in ("transformers", "trl")}
+    summary = {**summarise(table), "machine": made["machine"],
+               "main_run_seconds": main_run_seconds(main_run) or before.get("main_run_seconds"),
+               "provenance": before.get("provenance", {}) | {f"{part} {name}": made}}
+    runs.put_all({path: table.to_csv(index=False, float_format="%.8g", lineterminator="\n").encode("utf-8"),
+                  folder / "summary.json": (json.dumps(summary, indent=1) + "\n").encode("utf-8")})
+
+
+def read(folder=OUT):
+    """The summary in a folder. FileNotFoundError where nothing was measured yet."""
+    return json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
+
+
+def main_run_seconds(path=None):
+    """Seconds of `mini`'s main run: the one at path, else the recorded one where it had all cores of its machine, else None."""
+    told = json.loads(Path(path or runs.RECORDED / "mini" / "main-s1" / "run.json").read_text(encoding="utf-8"))
+    return told["seconds"] if path or str(told.get("threads")) == told["machine"].split()[0] else None
+
+
+def print_table(summary):
+    """The README's tables: ratios and shares against the targets, then each cell's median with its spread."""
+    parts = ("generate", "step", "gemm_share", "executed_share", "bandwidth_share")
+    rows = [{"what": f"{part} {key}", "reached": value, "target": TARGETS.get((part, key), "")}
+            for part in parts for key, value in summary[part].items()]
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.2f}".format))
+    columns = ["model", "weights", "x", "limit", "who", "setting", "n", "seconds", "low", "high", "tokens_per_second"]
+    for part, cell in summary["cells"].items():
+        if cell:
+            shown = pd.DataFrame(cell).reindex(columns=columns).dropna(axis=1, how="all")
+            print(f"\n{part}\n{shown.to_string(index=False, float_format='{:.4g}'.format)}")
+
+
+@plots.figure
+def speed_figure(summary):
+    """Tokens per second by rows, ours and transformers' faster cache (the lower of the weights); ratios and their targets."""
+    bars = [(f"{part}\n{key}", summary[part][key], target) for (part, key), target in TARGETS.items()
+            if part in ("generate", "step") and key in summary[part]]
+    told = ", ".join(f"{words.replace(chr(10), ' ')} {value:.1f}" for words, value, _ in bars)
+    fig, (left, ax) = plots._new(f"Times as fast as the usual libraries: {told}", 2, width_ratios=(1.35, 1))
+    cell, ends = pd.DataFrame(summary["cells"]["generate"]), []
+    for (model, who), g in cell.groupby(["model", "who"], sort=False):
+        best = g.loc[g.groupby(["weights", "x"])["tokens_per_second"].idxmax()]
+        worst = best.loc[best.groupby("x")["tokens_per_second"].idxmin()]
+        x, y, colour = worst["x"], worst["tokens_per_second"], plots.ROLES["grpo" if who == "ours" else "chat"]
+        reach = [y - y * worst["seconds"] / worst["high"], y * worst["seconds"] / worst["low"] - y]
+        left.errorbar(x, y, reach, color=colour, marker="o", linestyle="-" if model == "mini" else "--", capsize=2)
+        ends.append((x.iloc[-1], y.iloc[-1], f"{model}, {who}", colour, 7 if who == "ours" else -14))
+    left.set(xscale="log", yscale="log", xlabel="replies at once", ylabel="reply tokens per second")
+    left.set_xticks(sorted(set(cell["x"])), [f"{x:.0f}" for x in sorted(set(cell["x"]))])
+    left.xaxis.set_minor_locator(plots.NullLocator())
+    for x, y, words, colour, dy in ends:
+        plots._note(left, words, x, y, 0, dy, colour, "right")
+    for i, (_, value, target) in enumerate(bars):
+        ax.bar(i, value, 0.65, color=plots.ROLES["grpo"])
+        ax.plot([i - 0.42, i + 0.42], [target] * 2, color=plots.INK, linewidth=1.4)
+        plots._note(ax, f"{value:.1f}", i, max(value, target))
+    plots._names(ax, [words.replace("@", "\n@") for words, *_ in bars])
+    ax.tick_params(axis="x", labelsize=7)
+    ax.set(ylabel="times as fast (line: target)")
+    return fig

@@ -1,0 +1,47 @@
+"""The work that replies and training steps need: floating point operations (a product and an addition are two) and bytes.
+
+Pure functions of a ModelConfig and of lengths; tests/test_speed.py holds them against torch's own counter. Only matrix
+products and attention are counted, as is usual; norms, rotary positions and softmax are small beside them.
+"""
+import numpy as np
+
+
+def shapes(cfg):
+    """[(K, N)] of one block's seven matrix products: (tokens, K) @ (K, N)."""
+    H, D = cfg.hidden_size, cfg.head_dim
+    q, kv, inner = cfg.num_attention_heads * D, cfg.num_key_value_heads * D, cfg.intermediate_size
+    return [(H, q), (H, kv), (H, kv), (q, H), (H, inner), (H, inner), (inner, H)]
+
+
+def flops(cfg, tokens, predicted, pairs):
+    """Of one forward pass: tokens through the blocks, logits of `predicted` tokens, attention over pairs of query and key."""
+    block = sum(K * N for K, N in shapes(cfg))
+    attention = 2 * cfg.num_attention_heads * cfg.head_dim * pairs                # scores and weighted values
+    return 2 * (cfg.num_hidden_layers * (block * tokens + attention) + cfg.hidden_size * cfg.vocab_size * predicted)
+
+
+def needed(prompts, lengths):
+    """(tokens, predicted, pairs) that replies need, to be drawn or scored: each distinct prompt read once, no padding."""
+    distinct = {tuple(p) for p in prompts}
+    tokens = sum(map(len, distinct)) + sum(n - 1 for n in lengths)
+    pairs = sum(len(p) * (len(p) + 1) // 2 for p in distinct)
+    pairs += sum((n - 1) * len(p) + n * (n - 1) // 2 for p, n in zip(prompts, lengths))
+    return tokens, len(distinct) + sum(n - 1 for n in lengths), pairs
+
+
+def executed(prompts, lengths, micros):
+    """The same as scoring carries it out: each micro-batch (list of rows) reads its prompts anew, all padded."""
+    out = np.zeros(3, dtype=np.int64)
+    for rows in micros:
+        distinct = {tuple(prompts[i]) for i in rows}
+        D, S, T, B = len(distinct), max(map(len, distinct)), max(lengths[i] for i in rows) - 1, len(rows)
+        out += (D * S + B * T, sum(lengths[i] for i in rows), D * S * S + B * T * (S + T))
+    return tuple(map(int, out))
+
+
+def decode_bytes(cfg, prompts, lengths, workers, size=4):
+    """Memory that decoding must read: all weights at each step of each worker, and the keys and values seen so far."""
+    weights = cfg.num_hidden_layers * sum(K * N for K, N in shapes(cfg)) + cfg.hidden_size * cfg.vocab_size
+    keys = sum((n - 1) * len(p) + n * (n - 1) // 2 for p, n in zip(prompts, lengths))
+    steps = sum(max(lengths[i] for i in part) for part in np.array_split(np.arange(len(lengths)), workers))
+    return size * (weights * steps + 2 * cfg.num_hidden_layers * cfg.num_key_value_heads * cfg.head_dim * keys)

@@ -1,0 +1,153 @@
+"""The speed benchmark: counted work against torch's own counter, the record as a function of its rows, one tiny real run."""
+import importlib
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from grpo_lib.config import ROOT
+from grpo_lib.sampler import generate, score
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """bench(name): a module of benchmarks/, which is run from the root and not installed."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+def counted(work):
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+PROMPTS = [[5, 6, 7]] * 3 + [[8, 9, 10, 11, 12]] * 2
+LENGTHS = [4, 1, 6, 2, 5]
+
+
+def test_a_forward_pass_is_counted_as_torch_counts_it(bench, make_model):
+    flops, model = bench("work").flops, make_model(num_key_value_heads=4)
+    tokens = torch.randint(5, 300, (3, 7))
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[0, 0] = False                                     # a mask: torch then counts plain attention over every pair
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert counted(lambda: model(tokens, mask)) == flops(model.cfg, 21, 21, 3 * 7 * 7)
+
+
+def test_scoring_executes_what_is_counted_and_its_backward_twice_that(bench, make_model):
+    work, model = bench("work"), make_model(num_key_value_heads=4)
+    tokens, lengths = torch.randint(5, 300, (5, 6)), torch.tensor(LENGTHS)
+    micros = [[0, 1, 2], [3, 4]]
+    cut = lambda rows: (model, [PROMPTS[i] for i in rows], tokens[rows], lengths[rows])
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        forward = counted(lambda: [score(*cut(rows)) for rows in micros])
+        both = counted(lambda: [score(*cut(rows)).sum().backward() for rows in micros])
+    assert forward == work.flops(model.cfg, *work.executed(PROMPTS, LENGTHS, micros))
+    assert both == 3 * forward, "policy's forward and backward are three forwards"
+
+
+def test_needed_work_is_counted_token_by_token(bench):
+    work, tokens, pairs = bench("work"), 0, 0
+    for prompt in {tuple(p) for p in PROMPTS}:
+        tokens, pairs = tokens + len(prompt), pairs + sum(range(1, len(prompt) + 1))
+    for prompt, n in zip(PROMPTS, LENGTHS):
+        for t in range(1, n):                              # the last token is drawn and never read
+            tokens, pairs = tokens + 1, pairs + len(prompt) + t
+    assert work.needed(PROMPTS, LENGTHS) == (tokens, 2 + sum(n - 1 for n in LENGTHS), pairs)
+    padded = work.executed(PROMPTS, LENGTHS, [[0, 1, 2, 3, 4]])
+    assert all(a >= b for a, b in zip(padded, work.needed(PROMPTS, LENGTHS))), "padding cannot save work"
+
+
+def test_decoding_reads_the_weights_once_a_step(bench, tiny):
+    work = bench("work")
+    weights = sum(p.numel() for name, p in tiny.named_parameters() if p.dim() > 1)
+    keys = 2 * tiny.cfg.num_hidden_layers * tiny.cfg.num_key_value_heads * tiny.cfg.head_dim
+    assert work.decode_bytes(tiny.cfg, [[5, 6]], [1], 1) == 4 * weights
+    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, [3, 3], 1) == 4 * (3 * weights + 2 * keys * (3 + 4))
+    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, [3, 3], 2) == 4 * (6 * weights + 2 * keys * (3 + 4)), "each worker reads them"
+
+
+def test_tokens_are_counted_to_the_first_end(bench):
+    first_ends = bench("speed").first_ends
+    assert first_ends(torch.tensor([[7, 4, 9, 4], [7, 7, 7, 7], [5, 7, 4, 4]]), (4, 5)).tolist() == [2, 4, 1]
+
+
+def row(part, who, seconds, setting="ours", model="mini", weights="warm", x=256, **more):
+    return {"part": part, "model": model, "weights": weights, "x": x, "limit": 8, "who": who, "setting": setting, "repeat": 0,
+            "seconds": seconds, **more}
+
+
+TABLE = [row("generate", "ours", s, tokens=300, flops=600, bytes=30) for s in (1.0, 9.0, 1.0)] + [
+    row("generate", "transformers", 2.0, "static", tokens=200), row("generate", "transformers", 4.0, "dynamic", tokens=600),
+    row("generate", "ours", 1.0, weights="chat", tokens=200, flops=500, bytes=20),
+    row("generate", "transformers", 2.0, "static", weights="chat", tokens=100),
+    row("step", "ours", 2.0, "step"), row("step", "ours", 1.0, "train", flops=400, flops_executed=500),
+    row("step", "trl", 6.0, "64 rows"), row("step", "trl", 5.0, "32 rows"),
+    row("limits", "train", 1.0, "float32 cores", flops=800, weights="any"),
+    row("limits", "train", 1.0, "float32 threads", flops=700, weights="any"),
+    row("limits", "decode", 1.0, "float32 cores", flops=1000, weights="any"),
+    row("limits", "copy", 1.0, "float32 threads", bytes=100, weights="any")]
+
+
+def test_the_summary_follows_from_the_rows(bench):
+    record = bench("record")
+    out = record.summarise(pd.DataFrame(TABLE).reindex(columns=record.COLUMNS))
+    assert out["generate"] == {"mini-warm@256": 2.0, "mini@256": 2.0, "mini-chat@256": 4.0}, "medians over the faster cache"
+    assert out["step"] == {"mini": 2.5}, "TRL's faster micro-batch is the rival"
+    assert out["gemm_share"] == {"train_mini": 0.5, "decode_mini": 0.5}, "the lower of the weights, over the faster way to use the cores"
+    assert out["executed_share"] == {"train_mini": 0.625} and out["bandwidth_share"] == {"decode_mini": 0.2}
+
+
+def test_a_new_timing_replaces_its_own_rows_only(bench, tmp_path):
+    record = bench("record")
+    first = [{k: v for k, v in r.items() if k != "part"} for r in TABLE if r["part"] == "generate"]
+    write = lambda rows: record.write(rows, "generate", "mini", 1.0, ["--only", "generate"], 1, folder=tmp_path)
+    write(first)
+    write([r | {"seconds": r["seconds"] / 2} if r["who"] == "ours" else r for r in first if r["weights"] == "chat"])
+    assert len(pd.read_csv(tmp_path / "runs.csv", encoding="utf-8")) == len(first), "rows were doubled or lost"
+    told = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert told["generate"] == {"mini-warm@256": 2.0, "mini@256": 2.0, "mini-chat@256": 8.0}
+    bars = record.speed_figure(told).axes[1].patches
+    assert [bar.get_height() for bar in bars] == [2.0], "the figure shows another ratio than the record"
+    assert told["provenance"]["generate mini"]["command"].startswith("python -m benchmarks.speed --only")
+
+
+def test_main_run_seconds_count_only_with_all_cores(bench, tmp_path, monkeypatch):
+    record, path = bench("record"), tmp_path / "mini" / "main-s1" / "run.json"
+    path.parent.mkdir(parents=True)
+    monkeypatch.setattr(record.runs, "RECORDED", tmp_path)
+    for threads, expected in ((2, 7.0), (1, None)):
+        path.write_text(json.dumps({"seconds": 7.0, "threads": threads, "machine": "2 cores of X"}), encoding="utf-8")
+        assert record.main_run_seconds() == expected, f"{threads} of 2 cores"
+    assert record.main_run_seconds(path) == 7.0, "a named run is taken as it is"
+
+
+def test_transformers_and_ours_are_asked_the_same_and_counted_alike(bench, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    speed = bench("speed")
+    model, tokenizer = speed.load("mini")
+    rival = transformers.AutoModelForCausalLM.from_pretrained(speed.find("mini"), dtype=torch.float32).eval()
+    prompts = speed.ask(tokenizer, 3, group=2)
+    assert prompts[0] == prompts[1] != prompts[2] and len(prompts) == 3
+    greedy = lambda **kwargs: rival.__class__.generate(rival, **(kwargs | {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}))
+    monkeypatch.setattr(rival, "generate", greedy)
+    ours = generate(model, prompts, 12, 0, tokenizer.end_ids).lengths.tolist()
+    for cache in ("dynamic", "static"):
+        assert speed.theirs(rival, tokenizer, prompts, 12, cache).tolist() == ours, f"greedy replies differ in length with the {cache} cache"
+
+
+def test_the_command_records_a_tiny_run(bench, tmp_path, capsys, monkeypatch):
+    speed = bench("speed")
+    monkeypatch.setitem(speed.STEP, "mini", replace(speed.MAIN, micro_tokens=16))
+    monkeypatch.setitem(speed.SWEEPS, "mini", {"rows": (1, 2), "limit": (2,), "group": (1, 2), "update": (4,)})
+    speed.main(["--only", "limits", "growth", "--models", "mini", "--weights", "chat", "--rows", "2", "--limit", "2", "--repeat", "1",
+                         "--out", str(tmp_path)])
+    told = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert told["gemm_flops_per_second"]["train_mini_float32"] > 0 and told["cells"]["growth"], "nothing was measured"
+    swept = {(cell["who"], cell["setting"]) for cell in told["cells"]["growth"]}
+    assert swept == {("generate", "rows"), ("generate", "limit"), ("generate", "group"), ("update", "rows")}
+    assert "limits" in capsys.readouterr().out
