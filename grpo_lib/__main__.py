@@ -56,6 +56,7 @@ def parser():
 
     p = command("evaluate", "Measure a model's starting rates on the held-out sums.")
     p.add_argument("--samples", type=int, default=16)
+    p.add_argument("--batch", type=int, default=256, help="replies at once: more waits less for the longest, and takes more memory")
     p.add_argument("--max-tokens", type=int, default=512)
 
     p = command("samples", "Record a greedy reply and many samples per held-out sum, up to five digits.")
@@ -113,7 +114,7 @@ def train(args):
 def evaluate(args):
     """evaluate."""
     from grpo_lib.warmstart import rates
-    print(rate_line(rates(args.init or args.model, out_of(args), args.model, args.samples, args.max_tokens, args.seed)))
+    print(rate_line(rates(args.init or args.model, out_of(args), args.model, args.samples, args.max_tokens, args.seed, batch=args.batch)))
 
 
 def samples(args):
