@@ -116,6 +116,28 @@ def print_table(summary):
             print(f"\n{part}\n{shown.to_string(index=False, float_format='{:.4g}'.format)}")
 
 
+def overview(summary):
+    """The README's lines: ours beside the rival's best, how many times as fast and what was asked; shares of the machine; the main run."""
+    cells, lines = {part: pd.DataFrame(rows) for part, rows in summary["cells"].items()}, [f"{'':38}{'ours':>9}{'rival':>9}{'times':>8}{'asked':>7}"]
+    for (part, key), target in TARGETS.items():
+        if key in summary[part]:
+            model, _, x = key.partition("@")
+            column, unit = {"generate": ("tokens_per_second", "tokens/s"), "step": ("seconds", "s")}[part]
+            at = cells[part].query("model == @model and setting != 'train'" + (f" and x == {x}" if x else ""))
+            best = at.groupby(["weights", "who"])[column].agg("max" if part == "generate" else "min").unstack()
+            rival = best.columns.difference(["ours"])[0]
+            pair = best.assign(times=best["ours"] / best[rival] if part == "generate" else best[rival] / best["ours"]).sort_values("times").iloc[0]
+            lines.append(f"{f'{part} {key}, {unit}, {rival}':38}{pair['ours']:>9.{1 if part == 'step' else 0}f}{pair[rival]:>9.{1 if part == 'step' else 0}f}"
+                         f"{summary[part][key]:>8.1f}{target:>7}")
+    lines.append(f"{'share of the matrix product rate':38}{'needed':>9}{'executed':>9}{'':8}{'asked':>7}")
+    for key, share in summary["gemm_share"].items():
+        done = summary["executed_share"].get(key)
+        lines.append(f"{key.replace('_', ' '):38}{share:>9.0%}{'' if done is None else format(done, '.0%'):>9}{'':8}{format(SHARES[key], '.0%') if key in SHARES else '':>7}")
+    if summary["main_run_seconds"]:
+        lines.append(f"{'main run of mini, minutes':38}{summary['main_run_seconds'] / 60:>9.1f}{'':17}{10:>7}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
 @plots.figure
 def speed_figure(summary):
     """Tokens per second by rows, ours and transformers' faster cache (the lower of the weights); ratios and their targets."""

@@ -284,6 +284,7 @@ def main(argv=None):
     summary = record.read(args.out)
     record.print_table(summary)
     if "table" in args.only:
+        print(f"\n{record.overview(summary)}")
         plots.show(record.speed_figure(summary), "speed")
 
 
