@@ -102,7 +102,7 @@ def rule_no_semicolon_ends(nb):
 
 
 def rule_code_is_short(nb):
-    lengths = [(i, len(c.source.strip().splitlines())) for i, c in code_cells(nb)]
+    lengths = [(i, len(c.source.strip().splitlines())) for i, c in code_cells(nb) if not prose(c)]      # prose is text, in code's clothes
     faults = [f"cell {i}: {n} lines of code, 40 at most" for i, n in lengths if n > 40]
     middle = median(n for _, n in lengths) if lengths else 0
     return faults + ([f"code cells have {middle} lines in the median, 8 at most"] if middle > 8 else [])
