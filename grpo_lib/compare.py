@@ -31,12 +31,13 @@ def t_interval(values, level=0.95):
 
 
 def paired_t(differences):
-    """Two-sided p of the t test that differences (S,), one a seed, have mean 0; nan for a single one."""
+    """Two-sided p of the t test that differences (S,), one a seed, have mean 0; nan where they tell no spread: a single one,
+    or all equal, as rates of few problems may well be."""
     d = _finite(differences)
     if len(d) < 2:
         return math.nan
     se = _sd(d) / math.sqrt(len(d))
-    return float(2 * t.sf(abs(d.mean()) / se, len(d) - 1)) if se else float(d.mean() == 0)
+    return float(2 * t.sf(abs(d.mean()) / se, len(d) - 1)) if se > 0 else math.nan
 
 
 def noise_floor(sd, seeds, alpha, power=POWER):
@@ -54,7 +55,7 @@ def noise_floor(sd, seeds, alpha, power=POWER):
 def seed_table(values_by_arm, base="main", level=0.95):
     """A row (dict) per arm of {arm: {seed: value}}: values, n, mean, low, high; against base, over the seeds that both
     have (pairs): difference, d_low, d_high, sd, p, holm (p adjusted over all comparisons) and noise_floor at the level
-    that Holm asks of the smallest p. nan for the base itself and where one pair tells no spread. For ratios give
+    that Holm asks of the smallest p. nan for the base itself and where the pairs tell no spread. For ratios give
     logarithms."""
     if base not in values_by_arm:
         raise ValueError(f"no arm {base!r}; there are: {', '.join(map(str, values_by_arm)) or 'none'}")
@@ -79,8 +80,9 @@ def _row(arm, values, differences, level):
     row["pairs"] = len(d)
     row |= dict.fromkeys(("difference", "d_low", "d_high", "sd", "p", "holm", "noise_floor"), math.nan)
     if d:
-        row |= zip(("difference", "d_low", "d_high"), t_interval(d, level))
-        row |= {"p": paired_t(d), "sd": _sd(_finite(d)) if len(d) > 1 else math.nan}
+        row |= {"difference": float(np.mean(d)), "p": paired_t(d), "sd": _sd(_finite(d)) if len(d) > 1 else math.nan}
+        if not math.isnan(row["p"]):
+            row |= zip(("difference", "d_low", "d_high"), t_interval(d, level))
     return row
 
 
@@ -178,7 +180,8 @@ def length_split(rows_by_step, count, level=0.95):
         bare = (rows["length"] - padding).groupby(rows["style"]).mean().to_dict()
         share = rows["style"].value_counts(normalize=True).to_dict()
         first = first or (bare, share, padding.mean())
-        split = gain_split(*first[:2], bare, share)
+        at_first = bare | first[0]                             # a style that is new: at its own length
+        split = gain_split(at_first, first[1], bare, share)
         length = dict(zip(("length", "low", "high"), bootstrap(by_problem(rows, "length"), level)))
         out.append({"step": step, "n": len(rows), **length, "style": split["style"],
                     "padding": float(padding.mean() - first[2]), "rest": split["column"]})

@@ -34,7 +34,8 @@ def token_logprobs(logits, tokens, temperature=1.0):
 
     -> (B, T) float32, in nats; the softmax is taken in float32 whatever comes in. Built in notebook 04."""
     logits = logits.float() if temperature == 1 else logits.float() / temperature
-    return -F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none").view(tokens.shape)
+    nowhere = -1 - logits.shape[-1]                           # cross_entropy would pass over tokens of -100 without a word
+    return -F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none", ignore_index=nowhere).view(tokens.shape)
 
 
 def grpo_loss(logp, old, ref, adv, mask, eps=0.2, beta=0.04, agg="seq-mean", max_tokens=128, norm=None):

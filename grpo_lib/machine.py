@@ -16,11 +16,11 @@ def lanes(device):
     return torch.get_num_threads() if torch.device(device).type == "cpu" else 1
 
 
-def spread(work, parts, device="cpu"):
-    """Yield work(part) for each part, in order; on a CPU up to one part a core runs at once. An error stops the rest.
+def spread(work, parts, device="cpu", most=None):
+    """Yield work(part) for each part, in order; on a CPU one part a core (`most` in all) runs at once. An error stops the rest.
 
     Autograd's switches belong to a thread, so `work` sets its own inference mode."""
-    cores, count = torch.get_num_threads(), min(lanes(device), len(parts))
+    cores, count = torch.get_num_threads(), min(lanes(device), len(parts), most or len(parts))
     if count < 2:
         yield from map(work, parts)
         return
@@ -51,7 +51,7 @@ def gradients(model, loss_of, parts):
 
     done = list(spread(lane, range(count), device))
     for i, p in enumerate(params):
-        p.grad = done[0][0][i].clone()
+        p.grad = done[0][0][i]
         for total, _ in done[1:]:
             p.grad.add_(total[i])
     return [done[i % count][1][i // count] for i in range(len(parts))]

@@ -112,7 +112,8 @@ class Prefix:
         if self.where is None:
             self.kv.append((k, v))
             return k, v
-        return tuple(torch.cat([past[self.where], new], 2) for past, new in zip(self.kv[layer], (k, v)))
+        # index_select, not []: its gradient is added in one fixed order on a CPU
+        return tuple(torch.cat([past.index_select(0, self.where), new], 2) for past, new in zip(self.kv[layer], (k, v)))
 
 
 class Cache:
@@ -234,7 +235,7 @@ class Model(nn.Module):
     def _where(self, tokens, valid, cache, dtype):
         """Positions (B or 1, S) counted over real tokens, and what is added to the scores (B, 1, S, keys), None for plain causal."""
         S, device = tokens.shape[1], tokens.device
-        if cache is None and (valid is None or bool(valid[:, 0].all())):
+        if cache is None and (valid is None or bool(valid[:, 0].all() & (valid[:, 1:] <= valid[:, :-1]).all())):     # no hole
             return torch.arange(S, device=device)[None], None
         valid = torch.ones_like(tokens, dtype=torch.bool) if valid is None else valid
         known, query = (valid, torch.arange(S, device=device)) if cache is None else cache.extend(valid)

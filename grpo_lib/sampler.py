@@ -63,7 +63,7 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
     training = model.training
     model.eval()
     try:
-        for part, out in zip(parts, spread(work, parts, device)):
+        for part, out in zip(parts, spread(work, parts, device, most=max(1, rows // at_once))):
             for whole, piece in zip((tokens, logp, lengths, ended), out):     # made outside inference mode: autograd may use it
                 whole[part] = piece.cpu()
             if progress:
@@ -142,7 +142,7 @@ def _graphed(model, prompts, limit, temperature, ends, u, every=16):
     advance = step
     for k in range(limit):
         advance()
-        if k == 0 and device.type == "cuda":                   # the first step was a real one, and readied the libraries
+        if k == 0 and limit > 1 and device.type == "cuda":                   # the first step was a real one, and readied the libraries
             torch.cuda.synchronize(device)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
@@ -197,7 +197,7 @@ def score(model, prompts, tokens, lengths, temperature=1.0):
     mask = reply_mask(lengths, T).bool().to(device)
     tokens = tokens.to(device)
     prefix, last, where = read(model, prompts)
-    states = last[where][:, None][:, :T]
+    states = last.index_select(0, where)[:, None][:, :T]
     if T > 1:                                                  # a row's last token predicts nothing: it is not read
         later = model.hidden(tokens[:, :T - 1], mask[:, 1:], prefix.share(where))
         states = torch.cat([states, later], 1)

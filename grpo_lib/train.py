@@ -1,7 +1,8 @@
 """GRPO: sample groups, reward them, push up what beat its group. One step is `rollout`, then `update`; `train` repeats it.
 
 Problems and random streams of step k are functions of (seed, k), so a resumed run needs no random state and meets the
-same bits. `old` is scored once a step by the training forward pass, before the first update. Micro-batches change nothing
+same bits on as many threads. `old` is scored once a step, before the first update: with one update by the training forward
+pass itself. Micro-batches change nothing
 but rounding: every sum is divided by the whole minibatch's rows or tokens (`norm`). Shao et al. 2024; notebook 04.
 """
 import copy
@@ -68,7 +69,8 @@ def score_rows(model, prompts, samples, rows, cfg):
 def update(model, ref, optimizer, batch, cfg):
     """All optimizer steps of one batch: `updates` minibatches of whole groups, one pass, `old` fixed. -> metrics.
 
-    Rows of groups that agree are left out where beta is 0: their gradient is exactly zero and `norm` still counts them.
+    Rows of groups that agree are left out where beta is 0: their gradient is exactly zero and `norm` still counts them. A
+    minibatch of nothing else takes no optimizer step (Adam's momentum alone would move the weights).
     ValueError if loss or gradient is not finite; the weights are then as before that optimizer step."""
     lengths, adv, mask = batch.samples.lengths, batch.adv.flatten(), batch.samples.mask()
     old = score_all(model, batch.prompts, batch.samples, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
@@ -86,7 +88,7 @@ def update(model, ref, optimizer, batch, cfg):
             sums = {k: sums[k] + add[k] for k in sums}
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip_norm).item())
         if not math.isfinite(norms[-1]) or not math.isfinite(sums["loss"]):
-            raise ValueError(f"loss {sums['loss']}, gradient norm {norms[-1]}: not finite; lower --lr (now {cfg.lr}); weights are unchanged")
+            raise ValueError(f"loss {sums['loss']}, gradient norm {norms[-1]}: not finite; lower --lr (now {cfg.lr}); the weights are as before this optimizer step")
         optimizer.step()
     scored = max(1.0, sums["scored"])
     return {"loss": sums["loss"] / cfg.updates, "kl": sums["kl"] / scored if cfg.beta > 0 else math.nan, "clipped": sums["clipped"] / scored,
@@ -134,7 +136,7 @@ def lean_reference(ref, tokenizer, cfg):
     """ref in cfg.dtype if the KL that its rounding alone feigns (k3 on a first batch, nats a token) is under 1e-4, else ref."""
     small = lean(ref, cfg.dtype)
     if small is not ref:
-        batch = rollout(ref, tokenizer, cfg, 0)
+        batch = rollout(ref, tokenizer, cfg, 0, "strict")       # only its tokens are wanted; the run's own checker keeps its stream
         gap = (score_all(small, batch.prompts, batch.samples, cfg) - score_all(ref, batch.prompts, batch.samples, cfg))[batch.samples.mask().bool()]
         k3 = (torch.exp(gap) - gap - 1).mean().item()
         print(f"reference in {cfg.dtype}: k3 {k3:.1e} by rounding" + ("" if k3 < 1e-4 else ", too much: kept in float32"), file=sys.stderr)
@@ -151,7 +153,7 @@ def describe(batch):
             "length": s.lengths.float().mean().item(), "ended": s.ended.float().mean().item(),
             "entropy": -(s.logp.sum() / s.lengths.sum()).item(),          # mean of -log p over sampled tokens: unbiased
             "worked": sum(style(t) == "worked" for t in batch.texts) / n,
-            "all_wrong": (agree & (batch.r[:, 0] == 0)).float().mean().item(), "all_right": (agree & (batch.r[:, 0] > 0)).float().mean().item()}
+            "all_wrong": (agree & (batch.r[:, 0] < 1)).float().mean().item(), "all_right": (agree & (batch.r[:, 0] >= 1)).float().mean().item()}
 
 
 def measure(model, ref, tokenizer, cfg, step, samples=4, dev=True):
@@ -168,7 +170,7 @@ def measure(model, ref, tokenizer, cfg, step, samples=4, dev=True):
 
 
 class Stopper:
-    """Ctrl-C (or SIGTERM) asks for a stop after the step in hand; a second one stops at once."""
+    """Ctrl-C (or SIGTERM) asks for a stop after the step in hand; a second one stops as soon as the pieces in hand are done."""
 
     def __enter__(self):
         self.asked, self.before = False, {}
@@ -236,7 +238,7 @@ def resume_state(out, cfg):
 def train(init, out, cfg, model_name="mini", resume=False, device=None, eval_samples=4, progress=True):
     """Run GRPO from the model at `init` and record it in `out`. -> the runs.Run-like tuple (evals, log).
 
-    Records are written at each checkpoint and at the end; `model/` in out is the final policy in bfloat16, which the last
+    The record is written at the end, a checkpoint holds what is known until then; `model/` in out is the final policy in bfloat16, which the last
     evaluation speaks of. With resume, goes on from the newest checkpoint, bit for bit."""
     out, begun = Path(out), time.perf_counter()
     found, finished = resume_state(out, cfg) if resume else None, (out / "run.json").is_file()

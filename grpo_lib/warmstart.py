@@ -28,7 +28,7 @@ def with_silence(rows, group=8):
 
 
 def measure(model, tokenizer, samples=8, max_tokens=128, seed=1, easy=False, step=0, progress=None, batch=256):
-    """Greedy on dev and set 3, `samples` on 200 problems of each, and on the one-digit sums if `easy`. -> summary, rows.
+    """Greedy on dev and set 3, `samples` on 200 problems of each; if `easy` the one-digit sums take dev's place. -> summary, rows.
 
     Replies on dev are for choosing and are not kept; the rows of set 3 are."""
     ask = lambda problems, name, n, **tags: evaluate.replies(model, tokenizer, problems, n, 1.0, max_tokens,

@@ -27,7 +27,7 @@ def test_the_interval_and_the_test_are_students(values, level):
     mean, low, high = compare.t_interval(values, level)
     p = compare.paired_t(values)
     if len(set(values)) == 1:
-        assert low == mean == high == pytest.approx(values[0]) and p == (values[0] == 0), "no spread, no width"
+        assert low == mean == high == pytest.approx(values[0]) and math.isnan(p), "no spread, no width, no test"
         return
     other = stats.ttest_1samp(values, 0)
     wanted = other.confidence_interval(level)
@@ -51,6 +51,14 @@ def test_a_difference_at_the_noise_floor_is_found_four_times_of_five(seeds, alph
     assert compare.noise_floor(2 * sd, seeds, alpha) == pytest.approx(2 * floor)
     assert compare.noise_floor(sd, seeds + 1, alpha) < floor < compare.noise_floor(sd, seeds, alpha / 2)
     assert floor < compare.noise_floor(sd, seeds, alpha, power=0.9)
+
+
+def test_equal_differences_tell_no_spread_and_no_certainty():
+    rows = compare.seed_table({"main": {1: .5, 2: .6}, "x": {1: .502, 2: .602}, "y": {1: .5, 2: .6}, "z": {1: .6, 2: .65}})
+    _, x, y, z = rows
+    for row in (x, y):
+        assert all(math.isnan(row[k]) for k in ("p", "holm", "noise_floor", "d_low", "d_high")), f"{row['arm']}: {row}"
+    assert x["difference"] == pytest.approx(0.002) and 0 < z["p"] == z["holm"] < 1, "what tells no spread is no comparison either"
 
 
 def test_the_noise_floor_is_the_noncentral_t_where_scipy_can_compute_it():
@@ -275,3 +283,10 @@ def test_bad_input_gives_one_line(call, says):
     with pytest.raises(ValueError) as error:
         call()
     assert says in str(error.value) and "\n" not in str(error.value), error.value
+
+
+def test_a_style_that_was_not_there_at_first_grows_by_style():
+    rows = lambda reply, length: pd.DataFrame([dict(a=1, b=2, template=0, reply=reply, length=length, strict=1, exact=1, contains=1, set="3", sample=k) for k in range(4)])
+    first, later = rows(direct(1, 2), 10), rows(worked(1, 2), 80)
+    out = compare.length_split({0: first, 5: later}, count=len)[1]
+    assert out["style"] == pytest.approx(70) and out["rest"] == pytest.approx(0), out

@@ -391,3 +391,10 @@ def test_settings_that_do_not_fit_each_other_are_refused():
         ModelConfig(64, 32, 2, 4, 2, 48, 7)
     with pytest.raises(ValueError, match="nothing to train"):
         WarmConfig(n=0, chat=0)
+
+
+def test_a_token_that_is_none_is_refused_and_not_passed_over():
+    logits = torch.zeros(1, 2, 5)
+    for bad in (-100, -1, 5):
+        with pytest.raises(IndexError):
+            token_logprobs(logits, torch.tensor([[1, bad]]))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from grpo_lib import machine
+from grpo_lib.sampler import score
 
 
 @pytest.fixture(params=[1, 2, 3, 5])
@@ -71,6 +72,38 @@ def test_gradients_are_those_of_the_whole_sum(count, threads):
     for p, w in zip(used, wanted):
         assert torch.allclose(p.grad, w, atol=1e-12), f"{count} parts on {threads} threads"
     assert (unused.grad == 0).all() and model[3].weight.grad is None, "a frozen parameter was given a gradient"
+
+
+def test_no_more_pieces_at_once_than_asked_for():
+    before, now, most = torch.get_num_threads(), [0], [0]
+    torch.set_num_threads(6)
+
+    def work(i):
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        time.sleep(0.01)
+        now[0] -= 1
+
+    try:
+        list(machine.spread(work, range(12), most=2))
+    finally:
+        torch.set_num_threads(before)
+    assert most[0] == 2, f"{most[0]} pieces ran at once"
+
+
+def test_a_prompt_shared_by_many_replies_has_the_same_gradient_every_time(make_model):
+    """One piece on several threads: the sum over a prompt's replies must not depend on which thread comes first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        model, tokens, lengths, seen = make_model(), torch.randint(6, 300, (64, 30)), torch.full((64,), 30), []
+        prompts = [list(range(6, 40))] * 64
+        for _ in range(6):
+            machine.gradients(model, lambda _: (score(model, prompts, tokens, lengths).sum(), None), [0])
+            seen.append([p.grad.clone() for p in model.parameters()])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in seen[1:] for a, b in zip(seen[0], other)), "timing changed the sum"
 
 
 def test_gradients_are_the_same_bits_every_time(threads, tiny):

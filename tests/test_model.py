@@ -489,6 +489,15 @@ def test_positions_count_real_tokens(case, tiny):
     assert tiny._where(ids(1, 1), None, cache, torch.float32)[0].item() == case["next_position"]
 
 
+def test_a_hole_in_a_row_is_not_seen_whatever_the_neighbours(tiny):
+    tokens = ids(2, 6)
+    valid = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 0, 1, 1, 1, 1]]).bool()
+    with torch.no_grad():
+        alone, together = tiny.hidden(tokens[:1], valid[:1]), tiny.hidden(tokens, valid)
+        packed = tiny.hidden(tokens[:1, valid[0]])
+    assert close(alone[0, valid[0]], packed[0]) and close(together[0, valid[0]], packed[0]), "a hole was read"
+
+
 def test_later_tokens_never_change_earlier_logits(tiny):
     a, b = ids(1, 20), ids(1, 20)
     b[0, 12:] = ids(8, seed=4)

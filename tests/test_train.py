@@ -206,6 +206,18 @@ def test_sampling_and_reference_in_bfloat16_train_a_float32_policy(start, few, t
     assert all(math.isfinite(r["loss"]) for r in log) and log[0]["clipped"] == 0, "`old` is the policy's own, so the first ratio is 1"
 
 
+@pytest.mark.parametrize("checker", ["random", "partial", "contains"])
+def test_a_lean_reference_is_tried_under_every_checker(checker, tiny, capsys):
+    train.lean_reference(tiny[0], tiny[1], replace(CFG, dtype="bfloat16", checker=checker))
+    assert "k3" in capsys.readouterr().err
+
+
+def test_groups_that_earn_only_for_form_are_all_wrong(tiny):
+    batch = make_batch(tiny, CFG, checker=lambda reply, answer: 0.1)
+    row = train.describe(batch)
+    assert row["all_wrong"] == 1 and row["all_right"] == 0
+
+
 def test_a_reference_whose_rounding_feigns_a_kl_stays_in_float32(tiny, capsys):
     cfg = replace(CFG, dtype="bfloat16")
     loud = copy_of(tiny[0], noise=0.0)
