@@ -1,4 +1,4 @@
-"""The record of speed: rows of single timings (runs.csv) in; summary.json, tables and the figure out. No model, no torch.
+"""The record of speed: rows of single timings (runs.csv) in; summary.json, tables and the figure out. No model runs here.
 
 summary.json is a function of the rows, but for what says how they were made (`machine`, `provenance`) and the seconds of
 the main run. A `cell` is all repeats of one timing; it has their median and their lowest and highest.
@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks import work
 from grpo_lib import plots, runs
 from grpo_lib.config import DATA
+from grpo_lib.model import read_config
 
 OUT = DATA / "speed"
 PARTS = ("generate", "step", "limits", "growth")
@@ -75,7 +77,7 @@ def summarise(table):
     return out
 
 
-def write(rows, part, name, seconds, words, threads, main_run=None, folder=OUT):
+def write(rows, part, name, seconds, words, threads, folder=OUT):
     """Put rows in place of earlier ones of the same part, model, weights and x; write runs.csv and summary.json anew."""
     folder.mkdir(parents=True, exist_ok=True)
     table, path, before = pd.DataFrame(rows).assign(part=part).reindex(columns=COLUMNS), folder / "runs.csv", {}
@@ -86,7 +88,7 @@ def write(rows, part, name, seconds, words, threads, main_run=None, folder=OUT):
     made = runs.provenance(seconds, command=" ".join(["python -m benchmarks.speed", *words]), threads=threads)
     made["versions"] |= {d.name: d.version for d in metadata.distributions() if d.name in ("transformers", "trl")}
     summary = {**summarise(table), "machine": made["machine"],
-               "main_run_seconds": main_run_seconds(main_run) or before.get("main_run_seconds"),
+               **{key: before[key] for key in ("main_run", "main_run_seconds") if key in before},
                "provenance": before.get("provenance", {}) | {f"{part} {name}": made}}
     runs.put_all({path: table.to_csv(index=False, float_format="%.8g", lineterminator="\n").encode("utf-8"),
                   folder / "summary.json": (json.dumps(summary, indent=1) + "\n").encode("utf-8")})
@@ -97,10 +99,12 @@ def read(folder=OUT):
     return json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
 
 
-def main_run_seconds(path=None):
-    """Seconds of `mini`'s main run: the one at path, else the recorded one where it had all cores of its machine, else None."""
-    told = json.loads(Path(path or runs.RECORDED / "mini" / "main-s1" / "run.json").read_text(encoding="utf-8"))
-    return told["seconds"] if path or str(told.get("threads")) == told["machine"].split()[0] else None
+def main_run(folder):
+    """{seconds, flops, steps} of a main run of `mini` that had all cores to itself: its record's time, and the work counted."""
+    part = lambda name: json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+    metrics = pd.read_csv(Path(folder) / "metrics.csv", encoding="utf-8").to_dict("records")
+    return {"seconds": part("run.json")["seconds"], "steps": len(metrics), "made": part("run.json"),
+            "flops": work.run_flops(read_config(DATA / "mini"), part("config.json"), metrics, part("evals.json"))}
 
 
 def print_table(summary):
@@ -133,8 +137,11 @@ def overview(summary):
     for key, share in summary["gemm_share"].items():
         done = summary["executed_share"].get(key)
         lines.append(f"{key.replace('_', ' '):38}{share:>9.0%}{'' if done is None else format(done, '.0%'):>9}{'':8}{format(SHARES[key], '.0%') if key in SHARES else '':>7}")
-    if summary["main_run_seconds"]:
-        lines.append(f"{'main run of mini, minutes':38}{summary['main_run_seconds'] / 60:>9.1f}{'':17}{10:>7}")
+    if "main_run" in summary:
+        run, rate = summary["main_run"], summary["gemm_flops_per_second"].get("train_mini_float32")
+        lines.append(f"{'main run of mini, minutes':38}{run['seconds'] / 60:>9.1f}{'':17}{10:>7}")
+        if rate:
+            lines.append(f"{'  its matrix products alone':38}{run['flops'] / rate / 60:>9.1f}")
     return "\n".join(line.rstrip() for line in lines)
 
 

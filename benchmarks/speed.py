@@ -189,8 +189,9 @@ def product_times(cfg, M, dtype, training, ways, repeat):
     """Rows of the products of a whole model on M tokens: one block's seconds as often as there are blocks, and the head's.
 
     threads: all cores inside each product; cores: every core does the whole by itself at once, as the library works. In bfloat16
-    the blocks' forward alone: the head would take minutes where there are no units for it."""
+    the blocks' forward alone on 16 tokens: where there are no units for it more would take minutes."""
     cores, small = torch.get_num_threads(), dtype == "bfloat16"
+    M = min(M, 16) if small else M
     parts = [(cfg.num_hidden_layers, *products(M, shapes(cfg), dtype, training and not small))]
     if not small:
         parts.append((1, *products(M, [(cfg.hidden_size, cfg.vocab_size)], dtype, training)))
@@ -262,7 +263,7 @@ def parser():
     p.add_argument("--problems", type=int, help="problems of a GRPO step, 8 replies each")
     p.add_argument("--micro", nargs="+", type=int, help="rows of TRL's micro-batches to try")
     p.add_argument("--smollm2-warm", help="folder of a warm-started SmolLM2")
-    p.add_argument("--main-run", help="run.json of mini's main run on all cores")
+    p.add_argument("--main-run", help="folder of a main run of mini that had all cores (make run leaves one), for its time and work")
     p.add_argument("--out", type=Path, default=record.OUT)
     return p
 
@@ -280,7 +281,7 @@ def main(argv=None):
         rows = []
         for weights, path in chosen if part == "generate" else chosen[-1:]:             # else the last named: where GRPO starts
             rows += tqdm(MEASURE[part](name, weights, path, args), desc=f"{part} {name} {weights}", unit="timing", leave=False)
-        record.write(rows, part, name, time.perf_counter() - begun, words, torch.get_num_threads(), args.main_run, args.out)
+        record.write(rows, part, name, time.perf_counter() - begun, words, torch.get_num_threads(), args.out)
     summary = record.read(args.out)
     record.print_table(summary)
     if "table" in args.only:

@@ -45,3 +45,18 @@ def decode_bytes(cfg, prompts, lengths, workers, size=4):
     keys = sum((n - 1) * len(p) + n * (n - 1) // 2 for p, n in zip(prompts, lengths))
     steps = sum(max(lengths[i] for i in part) for part in np.array_split(np.arange(len(lengths)), workers))
     return size * (weights * steps + 2 * cfg.num_hidden_layers * cfg.num_key_value_heads * cfg.head_dim * keys)
+
+
+def run_flops(cfg, config, metrics, evals, prompt=12):
+    """Of a whole recorded GRPO run: every step drawn once and passed four times (policy forward, backward as two, reference; three
+    without a reference), every evaluation drawn, its samples scored by the reference. From mean lengths, so a little low: attention
+    grows with their squares. prompt: mean tokens of a prompt."""
+    def once(rows, groups, n):
+        return flops(cfg, rows * (n - 1) + groups * prompt, rows * n, rows * ((n - 1) * prompt + n * n / 2) + groups * prompt ** 2 / 2)
+
+    rows = config["problems"] * config["group"]
+    total = sum((5 if config["beta"] > 0 else 4) * once(rows, config["problems"], row["length"]) for row in metrics)
+    for e in evals:
+        for part, times in (("dev", 1), ("greedy", 1), ("sampled", 2)):
+            total += times * once(e[part]["n"], e[part]["n"], e[part]["length"]) if part in e else 0
+    return total

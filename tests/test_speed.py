@@ -116,14 +116,14 @@ def test_a_new_timing_replaces_its_own_rows_only(bench, tmp_path):
     assert told["provenance"]["generate mini"]["command"].startswith("python -m benchmarks.speed --only")
 
 
-def test_main_run_seconds_count_only_with_all_cores(bench, tmp_path, monkeypatch):
-    record, path = bench("record"), tmp_path / "mini" / "main-s1" / "run.json"
-    path.parent.mkdir(parents=True)
-    monkeypatch.setattr(record.runs, "RECORDED", tmp_path)
-    for threads, expected in ((2, 7.0), (1, None)):
-        path.write_text(json.dumps({"seconds": 7.0, "threads": threads, "machine": "2 cores of X"}), encoding="utf-8")
-        assert record.main_run_seconds() == expected, f"{threads} of 2 cores"
-    assert record.main_run_seconds(path) == 7.0, "a named run is taken as it is"
+def test_the_work_of_a_whole_run_is_that_of_its_steps_and_evaluations(bench, tiny):
+    work, cfg = bench("work"), tiny.cfg
+    config = {"problems": 2, "group": 3, "beta": 0.04}
+    one = work.run_flops(cfg, config, [{"length": 5.0}], [], prompt=4)
+    assert one == pytest.approx(5 * work.flops(cfg, *work.needed([[1, 2, 3, 4]] * 3 + [[5, 6, 7, 8]] * 3, [5] * 6)), rel=0.15), "five passes over six replies"
+    assert work.run_flops(cfg, config | {"beta": 0.0}, [{"length": 5.0}], [], prompt=4) == pytest.approx(one * 4 / 5), "no reference"
+    evals = [{"greedy": {"n": 10, "length": 5.0}, "sampled": {"n": 6, "length": 5.0}}]
+    assert work.run_flops(cfg, config, [], evals, prompt=4) == pytest.approx(one * (10 + 2 * 6) / 6 / 5, rel=0.5)
 
 
 def test_transformers_and_ours_are_asked_the_same_and_counted_alike(bench, monkeypatch):
