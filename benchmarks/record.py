@@ -124,7 +124,7 @@ def overview(summary):
     """The README's lines: ours beside the rival's best, how many times as fast and what was asked; shares of the machine; the main run."""
     cells, lines = {part: pd.DataFrame(rows) for part, rows in summary["cells"].items()}, [f"{'':38}{'ours':>9}{'rival':>9}{'times':>8}{'asked':>7}"]
     for (part, key), target in TARGETS.items():
-        if key in summary[part]:
+        if part != "gemm_share" and key in summary[part]:
             model, _, x = key.partition("@")
             column, unit = {"generate": ("tokens_per_second", "tokens/s"), "step": ("seconds", "s")}[part]
             at = cells[part].query("model == @model and setting != 'train'" + (f" and x == {x}" if x else ""))
@@ -135,8 +135,8 @@ def overview(summary):
                          f"{summary[part][key]:>8.1f}{target:>7}")
     lines.append(f"{'share of the matrix product rate':38}{'needed':>9}{'executed':>9}{'':8}{'asked':>7}")
     for key, share in summary["gemm_share"].items():
-        done = summary["executed_share"].get(key)
-        lines.append(f"{key.replace('_', ' '):38}{share:>9.0%}{'' if done is None else format(done, '.0%'):>9}{'':8}{format(SHARES[key], '.0%') if key in SHARES else '':>7}")
+        done, asked = summary["executed_share"].get(key), TARGETS.get(("gemm_share", key))
+        lines.append(f"{key.replace('_', ' '):38}{share:>9.0%}{'' if done is None else format(done, '.0%'):>9}{'':8}{format(asked, '.0%') if asked else '':>7}")
     if "main_run" in summary:
         run, rate = summary["main_run"], summary["gemm_flops_per_second"].get("train_mini_float32")
         lines.append(f"{'main run of mini, minutes':38}{run['seconds'] / 60:>9.1f}{'':17}{10:>7}")

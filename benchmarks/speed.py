@@ -10,6 +10,7 @@ new timing replaces the old ones of its part, model, weights and size. Reply tok
 token. Needs the extra `benchmarks`.
 """
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from tqdm import tqdm
 
 from benchmarks import record
 from benchmarks.work import decode_bytes, executed, flops, needed, shapes
-from grpo_lib import plots
+from grpo_lib import plots, runs
 from grpo_lib.checker import rewards
 from grpo_lib.config import DATA, RECIPES
 from grpo_lib.evaluate import stream
@@ -283,6 +284,10 @@ def main(argv=None):
             rows += tqdm(MEASURE[part](name, weights, path, args), desc=f"{part} {name} {weights}", unit="timing", leave=False)
         record.write(rows, part, name, time.perf_counter() - begun, words, torch.get_num_threads(), args.out)
     summary = record.read(args.out)
+    if args.main_run:
+        run = record.main_run(args.main_run)
+        summary |= {"main_run": run, "main_run_seconds": run["seconds"]}
+        runs.put(args.out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode("utf-8"))
     record.print_table(summary)
     if "table" in args.only:
         print(f"\n{record.overview(summary)}")
