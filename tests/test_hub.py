@@ -319,7 +319,7 @@ def test_real_smollm2(tmp_path, monkeypatch):
     wheels = Path(os.environ.get("GRPO_TEST_WHEELS", Path.home() / ".cache" / "grpo_lib"))
     wheels.mkdir(parents=True, exist_ok=True)
     try:
-        wheel = hub._find_wheel(wheels)
+        wheel = hub.find_wheel(wheels, hub.WHEEL, hub.WHEEL_FILE, "no wheel", "no test")
     except ValueError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("GRPO_WHEELS", str(wheels))
