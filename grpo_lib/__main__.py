@@ -35,7 +35,7 @@ def parser():
     p.add_argument("--n", type=int, default=4000)
 
     p = command("warmstart", "Supervised warm start on sums.")
-    for flag, kind, default in (("n", int, 4000), ("chat", int, 0), ("batch", int, 64), ("lr", float, 3e-4), ("warmup", int, 5)):
+    for flag, kind, default in (("n", int, 4000), ("chat", int, 0), ("share", float, 0.0), ("batch", int, 64), ("lr", float, 3e-4), ("warmup", int, 5)):
         p.add_argument(f"--{flag}", type=kind, default=default)
     p.add_argument("--fused", action="store_true")
 
@@ -98,7 +98,7 @@ def sample(args):
 def warmstart(args):
     """warmstart."""
     from grpo_lib.warmstart import warmstart as start
-    cfg = WarmConfig(n=args.n, chat=args.chat, batch=args.batch, lr=args.lr, warmup=args.warmup, seed=args.seed, fused=args.fused)
+    cfg = WarmConfig(n=args.n, chat=args.chat, share=args.share, batch=args.batch, lr=args.lr, warmup=args.warmup, seed=args.seed, fused=args.fused)
     print(rate_line(start(args.init or args.model, out_of(args), cfg, args.model)))
 
 

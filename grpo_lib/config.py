@@ -69,9 +69,13 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class WarmConfig:
-    """Supervised warm start: n sums, half direct and half worked, cosine from lr to zero after `warmup` steps."""
+    """Supervised warm start: n sums, half direct and half worked, cosine from lr to zero after `warmup` steps.
+
+    chat: rows of replay chats mixed in. share: what part of the loss the sums are to be, by weighing the chats' tokens; 0 leaves
+    every trained token at weight 1."""
     n: int = 4000
     chat: int = 0
+    share: float = 0.0
     batch: int = 64
     lr: float = 3e-4
     warmup: int = 5
@@ -85,6 +89,9 @@ class WarmConfig:
         _real(self, "lr", open_low=True)
         if self.n + self.chat == 0:
             raise ValueError("n and chat are both 0: there is nothing to train on; give --n 4000")
+        _real(self, "share")
+        if self.share and not (self.share < 1 and self.n and self.chat):
+            raise ValueError(f"share is {self.share}: a share of the loss lies below 1 and needs sums and chats; give --n, --chat, --share 0.07")
 
 
 @dataclass(frozen=True)

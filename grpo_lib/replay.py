@@ -85,12 +85,9 @@ def read(path=REPLAY):
     return [json.loads(line)["messages"] for line in gzip.decompress(path.read_bytes()).decode("utf-8").split("\n") if line]
 
 
-def training(n=None):
-    """The first n conversations (all by default) that training may read: every 40th of the file is held out, for all models (`held_out`)."""
-    rows = [row for i, row in enumerate(read()) if i % HELD_OUT]
-    if n is not None and n > len(rows):
-        raise ValueError(f"--chat {n}: {REPLAY.name} holds {len(rows)} conversations for training")
-    return rows[:n]
+def training():
+    """The conversations that training may read: every 40th of the file is held out, for all models (`held_out`)."""
+    return [row for i, row in enumerate(read()) if i % HELD_OUT]
 
 
 def held_out():

@@ -1,12 +1,13 @@
 """Masked supervised training: cross entropy on reply tokens only, normalised by the trained tokens of the whole step.
 
 One function, `fit`, serves the warm start, the chat tuning and the pretraining of `mini` (there every token is a target).
-An example is (ids, is_reply): the token at t is predicted from t-1 and trained where is_reply[t] is 1. Splitting a batch
-into micro-batches changes nothing but rounding. Built in notebook 03.
+An example is (ids, is_reply): the token at t is predicted from t-1 and trained where is_reply[t] is 1, or with the weight that
+stands there. Splitting a batch into micro-batches changes nothing but rounding. Built in notebook 03.
 """
 import math
 import random
 import time
+from itertools import cycle, islice
 
 import torch
 from tqdm import tqdm
@@ -27,33 +28,41 @@ def lr_at(step, steps, lr, warmup):
 
 def trained(example):
     """Number of tokens of an example that are targets; the first token of a row is predicted from nothing."""
-    return int(sum(example[1][1:]))
+    return sum(map(bool, example[1][1:]))
+
+
+def weight(example):
+    """What an example counts in a loss: the weights of its trained tokens added up, 1 each unless `warm_examples` weighs them."""
+    return float(sum(example[1][1:]))
 
 
 def nll(model, examples):
-    """Summed negative log-likelihood in nats of the trained tokens of a few examples, with gradient; 0 where there are none."""
+    """Summed negative log-likelihood in nats of the trained tokens of a few examples, each times its weight, with gradient; 0 where
+    there are none."""
     S = max(len(ids) for ids, _ in examples)
-    tokens, target = torch.zeros(len(examples), S, dtype=torch.long), torch.zeros(len(examples), S, dtype=torch.bool)
+    tokens, target = torch.zeros(len(examples), S, dtype=torch.long), torch.zeros(len(examples), S)
     valid = torch.zeros(len(examples), S, dtype=torch.bool)
     for i, (ids, is_reply) in enumerate(examples):
         n = len(ids)
-        tokens[i, :n], valid[i, :n], target[i, :n] = torch.as_tensor(ids), True, torch.as_tensor(is_reply).bool()
-    target[:, 0] = False
+        tokens[i, :n], valid[i, :n], target[i, :n] = torch.as_tensor(ids), True, torch.as_tensor(is_reply)
+    target[:, 0] = 0
     row, t = target.nonzero(as_tuple=True)
     device = model.cos.device
     states = model.hidden(tokens.to(device), valid.to(device))[row.to(device), (t - 1).to(device)]
-    return -token_logprobs(model.head(states)[:, None], tokens[row, t].to(device)[:, None]).sum()
+    logp = token_logprobs(model.head(states)[:, None], tokens[row, t].to(device)[:, None])[:, 0]
+    return -(logp * target[row, t].to(device)).sum()
 
 
 def step(model, optimizer, examples, micro_tokens, clip_norm=1.0):
-    """One optimizer step on a batch. -> (loss in nats per trained token, trained tokens, gradient norm).
+    """One optimizer step on a batch. -> (loss in nats per trained token, weighted; trained tokens; gradient norm).
 
     A batch without a trained token changes nothing. ValueError if the loss is not finite: weights are left as they were."""
-    count = sum(map(trained, examples))
+    count, total_weight = sum(map(trained, examples)), sum(map(weight, examples))
     if count == 0:
         return 0.0, 0, 0.0
+
     def loss_of(rows):
-        loss = nll(model, [examples[i] for i in rows]) / count
+        loss = nll(model, [examples[i] for i in rows]) / total_weight
         return loss, loss.item()
 
     total = sum(gradients(model, loss_of, micro_batches([len(ids) for ids, _ in examples], micro_tokens, lanes(model.cos.device))))
@@ -105,8 +114,12 @@ def chat_examples(tokenizer, chats, longest):
 
 
 def warm_examples(tokenizer, cfg, longest=512):
-    """The examples of a warm start: cfg.n sums and the first cfg.chat replay chats. -> examples, share of trained tokens that are sums."""
+    """The examples of a warm start: cfg.n sums and cfg.chat replay chats, from the first again where the file has fewer. With
+    cfg.share every chat token weighs what makes the sums that share of the loss. -> examples, the sums' share of the weight."""
     sums = sum_examples(tokenizer, cfg.n, cfg.seed) if cfg.n else []
-    chats = chat_examples(tokenizer, replay.training(cfg.chat), longest) if cfg.chat else []
-    of = lambda rows: sum(map(trained, rows))
+    chats = chat_examples(tokenizer, islice(cycle(replay.training()), cfg.chat), longest) if cfg.chat else []
+    of = lambda rows: math.fsum(map(weight, rows))
+    if cfg.share:
+        scale = of(sums) * (1 - cfg.share) / (cfg.share * of(chats))
+        chats = [(ids, [scale * m for m in is_reply]) for ids, is_reply in chats]
     return sums + chats, of(sums) / max(1, of(sums) + of(chats))

@@ -217,7 +217,7 @@ def test_chats_are_cut_to_length_and_dropped_when_nothing_is_left_to_train(tiny)
 
 
 def test_warm_examples_mix_sums_and_chats_and_tell_the_share(tiny, monkeypatch):
-    monkeypatch.setattr(replay, "training", lambda n=None: [CHAT] * n)
+    monkeypatch.setattr(replay, "training", lambda: [CHAT] * 3)                                 # fewer than asked: from the first again
     tokenizer = tiny[1]
     examples, share = sft.warm_examples(tokenizer, WarmConfig(n=6, chat=4, seed=2))
     sums = sft.sum_examples(tokenizer, 6, 2)
@@ -225,3 +225,35 @@ def test_warm_examples_mix_sums_and_chats_and_tell_the_share(tiny, monkeypatch):
     assert share == sum(map(sft.trained, sums)) / sum(map(sft.trained, examples))
     assert sft.warm_examples(tokenizer, WarmConfig(n=6, seed=2)) == (sums, 1.0)
     assert sft.warm_examples(tokenizer, WarmConfig(n=0, chat=4))[1] == 0.0
+
+
+def test_a_share_weighs_the_chats_and_nothing_else(tiny, monkeypatch):
+    monkeypatch.setattr(replay, "training", lambda: [CHAT, CHAT[:2]])
+    plain, _ = sft.warm_examples(tiny[1], WarmConfig(n=6, chat=4, seed=2))
+    weighed, share = sft.warm_examples(tiny[1], WarmConfig(n=6, chat=4, share=0.07, seed=2))
+    assert share == pytest.approx(0.07) and weighed[:6] == plain[:6], "sums keep weight 1"
+    assert [ids for ids, _ in weighed] == [ids for ids, _ in plain]
+    assert list(map(sft.trained, weighed)) == list(map(sft.trained, plain)), "a weight changes how many tokens count as trained"
+    scales = {m for _, marks in weighed[6:] for m in marks} - {0}
+    assert len(scales) == 1 and scales.pop() > 1
+
+
+def test_a_weight_of_two_is_the_example_twice(tiny):
+    """Loss and gradient of (a twice, b) equal those of a with weight 2 and b with weight 1, cut into micro-batches or not."""
+    model, tokenizer = tiny
+    (ids, marks), b = sft.sum_examples(tokenizer, 2, 3)
+    def grads(examples, micro):
+        model.zero_grad(set_to_none=True)
+        still = torch.optim.SGD(model.parameters(), lr=0.0)
+        loss, _, norm = sft.step(model, still, examples, micro, clip_norm=1e9)
+        return [loss, norm] + [p.grad.norm().item() for p in model.parameters()]
+    want = grads([(ids, marks), (ids, marks), b], 10_000)
+    for micro in (10_000, 1):
+        got = grads([(ids, [2 * m for m in marks]), b], micro)
+        assert got == pytest.approx(want, rel=1e-4, abs=1e-7), f"micro-batches of {micro} tokens"
+
+
+@pytest.mark.parametrize("bad", [dict(share=1.0), dict(share=-0.1), dict(share=float("nan")), dict(share=0.5, chat=0), dict(share=0.5, n=0)])
+def test_a_share_that_means_nothing_is_refused(bad):
+    with pytest.raises(ValueError, match="share"):
+        WarmConfig(**{"n": 4, "chat": 4} | bad)
