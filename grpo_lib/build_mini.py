@@ -15,10 +15,9 @@ from tokenizers import Regex, Tokenizer as Pieces, decoders, models, pre_tokeniz
 
 from grpo_lib import corpus, replay, sft
 from grpo_lib.config import DATA, ModelConfig
-from grpo_lib.evaluate import stream
 from grpo_lib.model import Model, load, save
 from grpo_lib.prompts import unseen_prompts
-from grpo_lib.sampler import generate
+from grpo_lib.talk import ask
 from grpo_lib.tokenizer import Tokenizer
 
 SPECIAL = ["<|pad|>", "<|begin|>", "<|user|>", "<|assistant|>", "<|end|>"]
@@ -104,13 +103,6 @@ def chat_bits(model, tokenizer, held):
     return bits_per_byte(model, examples, spoken)
 
 
-def talk(model, tokenizer, temperature=0.7, limit=256, seed=1):
-    """Replies to the 100 unseen prompts. -> [{prompt, reply, ended}], one each, unpicked."""
-    asked = unseen_prompts()
-    out = generate(model, [tokenizer.prompt(p) for p in asked], limit, temperature, tokenizer.end_ids, stream("talk", seed))
-    return [{"prompt": p, "reply": tokenizer.decode_reply(ids), "ended": bool(e)} for p, ids, e in zip(asked, out.ids(), out.ended)]
-
-
 def pretrain(train, work, batch, lr, seed):
     """Stages one and two: tokenizer, then one epoch over all windows. Leaves work/pretrained and work/pretrain.json."""
     start = time.perf_counter()
@@ -142,7 +134,7 @@ def build(out=DATA / "mini", work="runs/build-mini", packages=None, numbers=1500
     record |= {"parameters": sum(p.numel() for p in model.parameters()), "chat_examples": len(examples), "replay_chats": len(replay.read()), "chat_tokens": sum(map(sft.trained, examples)),
                "chat_lr": chat_lr, "chat_loss": thin(log), "chat_seconds": time.perf_counter() - start,
                "heldout_text_bits_per_byte": text_bits(model, tokenizer, held), "heldout_chat_bits_per_byte": chat_bits(model, tokenizer, held_chats),
-               "replies": talk(model, tokenizer), "greedy_replies": talk(model, tokenizer, temperature=0.0)}
+               "replies": ask(model, tokenizer, unseen_prompts(), 256, 0.7), "greedy_replies": ask(model, tokenizer, unseen_prompts(), 256)}
     (out / "build.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (out / "README.md").write_text(card(record), encoding="utf-8")
     return record

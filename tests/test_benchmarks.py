@@ -289,34 +289,6 @@ def test_command_refuses_bad_input_in_one_line(words, says, folder, tmp_path, ca
     assert not (tmp_path / "out").exists()
 
 
-def talk(*turns):
-    return [{"role": role, "content": text} for role, text in zip(("user", "assistant") * len(turns), turns)]
-
-
-def test_chat_loss_is_the_training_loss_on_the_same_tokens(tiny, tokenizer):
-    chats = [talk("What is 42?", "The answer is 42."), talk("Add", "7", "and", "write 7."), talk("42?", "from right to left")]
-    examples = sft.chat_examples(tokenizer, chats, tiny.cfg.max_position_embeddings)
-    count = sum(map(sft.trained, examples))
-    with torch.no_grad():
-        each = [sft.nll(tiny, [e]).item() for e in examples]
-    found = benchmarks.chat_loss(tiny, tokenizer, chats)
-    assert (found["tokens"], found["n"]) == (count, 3)
-    assert found["loss"] == pytest.approx(sum(each) / count, rel=1e-5)
-    rest = [nats - found["loss"] * sft.trained(e) for nats, e in zip(each, examples)]
-    assert found["stderr"] == pytest.approx(statistics.stdev(rest) / math.sqrt(3) / (count / 3), rel=1e-4)
-    assert benchmarks.chat_loss(tiny, tokenizer, chats[:1])["stderr"] is None
-    with pytest.raises(ValueError, match="hold no assistant token"):
-        benchmarks.chat_loss(tiny, tokenizer, [talk("alone")])
-
-
-def test_first_turn_of_a_chat_against_the_slow_oracle(tiny, tokenizer):
-    ((ids, reply),) = benchmarks.turns(tokenizer, talk("What is 42?", "The answer"), 96)
-    assert ids == tokenizer.prompt("What is 42?") and reply[-1] in tokenizer.end_ids
-    with torch.no_grad():
-        wanted = -slow_logp(tiny, ids, reply).mean().item()
-    assert benchmarks.chat_loss(tiny, tokenizer, [talk("What is 42?", "The answer")])["loss"] == pytest.approx(wanted, rel=1e-5)
-
-
 def test_held_out_chats_are_those_that_mini_never_read(monkeypatch):
     monkeypatch.setattr(build_mini.corpus, "chats", lambda packages: [])
     read, held = build_mini.chat_rows(None)

@@ -24,6 +24,7 @@ LAYERS = [
     {"sampler"},
     {"replay"},
     {"evaluate", "sft", "benchmarks"},
+    {"talk"},
     {"build_mini", "train", "warmstart", "report"},
     {"compare"},
     {"plots"},

@@ -100,9 +100,11 @@ def test_mini_chats_and_cannot_add():
 
 def test_mini_says_today_what_its_card_says():
     record = json.loads((DATA / "mini" / "build.json").read_text(encoding="utf-8"))
-    from grpo_lib.build_mini import card, talk
+    from grpo_lib.build_mini import card
+    from grpo_lib.prompts import unseen_prompts
+    from grpo_lib.talk import ask
     model, tokenizer = load("mini")
-    now = talk(model, tokenizer, temperature=0.0)[:100]
+    now = ask(model, tokenizer, unseen_prompts(), 256)
     same = sum(a["reply"] == b["reply"] for a, b in zip(now, record["greedy_replies"]))
     assert same >= 90, f"{same} of 100 greedy replies are those of the card"
     assert (DATA / "mini" / "README.md").read_text(encoding="utf-8") == card(record)
