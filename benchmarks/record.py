@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import NullLocator
 
 from benchmarks import work
-from grpo_lib import plots, runs
+from grpo_lib import draw, runs
 from grpo_lib.config import DATA
 from grpo_lib.model import read_config
 
@@ -145,31 +146,31 @@ def overview(summary):
     return "\n".join(line.rstrip() for line in lines)
 
 
-@plots.figure
+@draw.figure
 def speed_figure(summary):
     """Tokens per second by rows, ours and transformers' faster cache (the lower of the weights); ratios and their targets."""
     bars = [(f"{part}\n{key}", summary[part][key], target) for (part, key), target in TARGETS.items()
             if part in ("generate", "step") and key in summary[part]]
     told = ", ".join(f"{words.replace(chr(10), ' ')} {value:.1f}" for words, value, _ in bars)
-    fig, (left, ax) = plots._new(f"Times as fast as the usual libraries: {told}", 2, width_ratios=(1.35, 1))
+    fig, (left, ax) = draw.new(f"Times as fast as the usual libraries: {told}", 2, width_ratios=(1.35, 1))
     cell, ends = pd.DataFrame(summary["cells"]["generate"]), []
     for (model, who), g in cell.groupby(["model", "who"], sort=False):
         best = g.loc[g.groupby(["weights", "x"])["tokens_per_second"].idxmax()]
         worst = best.loc[best.groupby("x")["tokens_per_second"].idxmin()]
-        x, y, colour = worst["x"], worst["tokens_per_second"], plots.ROLES["grpo" if who == "ours" else "chat"]
+        x, y, colour = worst["x"], worst["tokens_per_second"], draw.ROLES["grpo" if who == "ours" else "chat"]
         reach = [y - y * worst["seconds"] / worst["high"], y * worst["seconds"] / worst["low"] - y]
         left.errorbar(x, y, reach, color=colour, marker="o", linestyle="-" if model == "mini" else "--", capsize=2)
         ends.append((x.iloc[-1], y.iloc[-1], f"{model}, {who}", colour, 7 if who == "ours" else -14))
     left.set(xscale="log", yscale="log", xlabel="replies at once", ylabel="reply tokens per second")
     left.set_xticks(sorted(set(cell["x"])), [f"{x:.0f}" for x in sorted(set(cell["x"]))])
-    left.xaxis.set_minor_locator(plots.NullLocator())
+    left.xaxis.set_minor_locator(NullLocator())
     for x, y, words, colour, dy in ends:
-        plots._note(left, words, x, y, 0, dy, colour, "right")
+        draw.note(left, words, x, y, 0, dy, colour, "right")
     for i, (_, value, target) in enumerate(bars):
-        ax.bar(i, value, 0.65, color=plots.ROLES["grpo"])
-        ax.plot([i - 0.42, i + 0.42], [target] * 2, color=plots.INK, linewidth=1.4)
-        plots._note(ax, f"{value:.1f}", i, max(value, target))
-    plots._names(ax, [words.replace("@", "\n@") for words, *_ in bars])
+        ax.bar(i, value, 0.65, color=draw.ROLES["grpo"])
+        ax.plot([i - 0.42, i + 0.42], [target] * 2, color=draw.INK, linewidth=1.4)
+        draw.note(ax, f"{value:.1f}", i, max(value, target))
+    draw.names(ax, [words.replace("@", "\n@") for words, *_ in bars])
     ax.tick_params(axis="x", labelsize=7)
     ax.set(ylabel="times as fast (line: target)")
     return fig

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from benchmarks import record
 from benchmarks.work import decode_bytes, executed, flops, needed, shapes
-from grpo_lib import plots, runs
+from grpo_lib import draw, runs
 from grpo_lib.checker import rewards
 from grpo_lib.config import DATA, RECIPES
 from grpo_lib.evaluate import stream
@@ -291,7 +291,7 @@ def main(argv=None):
     record.print_table(summary)
     if "table" in args.only:
         print(f"\n{record.overview(summary)}")
-        plots.show(record.speed_figure(summary), "speed")
+        draw.show(record.speed_figure(summary), "speed")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import ipywidgets as ipw
 import pandas as pd
 from IPython.display import display
 
-from grpo_lib import plots
+from grpo_lib import draw, plots
 from grpo_lib.checker import DIGITS, KINDS, final_number, reward
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -21,7 +21,7 @@ def display_with_fallback(widget, text):
     """Show the widget, and `text` where no kernel runs it (GitHub, a file just opened) or outside a notebook.
 
     The widget's changing id lies in the view alone, which nbval skips; it compares the text."""
-    if plots.in_notebook():
+    if draw.in_notebook():
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
         display({VIEW: view, "text/plain": f"{text}\n{LABEL}"}, raw=True)
     else:
@@ -116,7 +116,7 @@ def advantage_explorer(G=8, right=2):
     slider = ipw.IntSlider(value=right, min=0, max=G, description="right")
     std = ipw.Checkbox(value=True, description="divide by std")
     out = ipw.Image(format="png", width=600)
-    _watch((slider, std), lambda: setattr(out, "value", plots.png(advantage_figure(slider.value, G, std.value))))
+    _watch((slider, std), lambda: setattr(out, "value", draw.png(advantage_figure(slider.value, G, std.value))))
     display_with_fallback(ipw.VBox([ipw.HBox([slider, std]), out]), as_text(advantage_table(G)))
     return None
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.image import imread
 
-from grpo_lib import plots
+from grpo_lib import draw, plots
 from grpo_lib.analysis import wilson
 
 RATE = wilson(30, 100)
@@ -55,7 +55,7 @@ def test_each_figure_keeps_the_style(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fig = DRAWN[name]()
-        picture = imread(io.BytesIO(plots.png(fig)))
+        picture = imread(io.BytesIO(draw.png(fig)))
     assert plt.get_fignums() == before, "a figure was left open"
     height = {"reward_panels": 4.2}.get(name, 3.2)
     assert picture.shape[:2] == (round(height * 150), 900), f"{picture.shape} pixels, not 6 x {height} in at 150 dpi"
@@ -70,7 +70,7 @@ def test_each_figure_keeps_the_style(name):
 @pytest.mark.parametrize("name", DRAWN)
 def test_no_text_leaves_the_picture(name):
     fig = DRAWN[name]()
-    plots.png(fig)
+    draw.png(fig)
     width, height = fig.canvas.get_width_height()
     for text in [t for ax in fig.axes for t in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]:
         box = text.get_window_extent()
@@ -81,23 +81,23 @@ def test_no_text_leaves_the_picture(name):
 
 def test_every_figure_is_tested():
     made_here = {n for n, f in vars(plots).items() if hasattr(f, "__wrapped__") and f.__module__ == "grpo_lib.plots"}
-    assert made_here == set(DRAWN) | {"png"}
+    assert made_here == set(DRAWN)
 
 
 def test_the_same_data_give_the_same_bytes_whatever_the_callers_style():
-    once = plots.png(DRAWN["training_curve"]())
+    once = draw.png(DRAWN["training_curve"]())
     with plt.rc_context({"font.size": 20, "axes.facecolor": "black", "savefig.dpi": 30}):
-        assert plots.png(DRAWN["training_curve"]()) == once, "the caller's rcParams show"
+        assert draw.png(DRAWN["training_curve"]()) == once, "the caller's rcParams show"
         assert plt.rcParams["font.size"] == 20, "the caller's rcParams were changed"
     assert b"Software" not in once and b"tIME" not in once, "a version or a date is written into the picture"
 
 
 def test_show_saves_where_the_run_belongs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(plots, "ROOT", tmp_path / "repo")
+    monkeypatch.setattr(draw, "ROOT", tmp_path / "repo")
     monkeypatch.delenv("GRPO_RUNS", raising=False)
-    assert plots.show(DRAWN["loss_terms"](), "04_loss") is None
+    assert draw.show(DRAWN["loss_terms"](), "04_loss") is None
     monkeypatch.setenv("GRPO_RUNS", str(tmp_path / "live"))
-    plots.show(DRAWN["loss_terms"](), "04_loss")
+    draw.show(DRAWN["loss_terms"](), "04_loss")
     found = [(tmp_path / part / "figures" / "04_loss.png").read_bytes() for part in ("repo", "live")]
     assert found[0] == found[1] and found[0].startswith(b"\x89PNG")
     assert capsys.readouterr().out == "", "show must print nothing: nbval compares text"
@@ -106,7 +106,7 @@ def test_show_saves_where_the_run_belongs(tmp_path, monkeypatch, capsys):
 def test_show_closes_a_figure_of_pyplot_too(tmp_path, monkeypatch):
     monkeypatch.setenv("GRPO_RUNS", str(tmp_path))
     before = plt.get_fignums()
-    plots.show(plt.figure(), "x")
+    draw.show(plt.figure(), "x")
     assert plt.get_fignums() == before
 
 
@@ -114,13 +114,13 @@ def test_show_closes_a_figure_of_pyplot_too(tmp_path, monkeypatch):
 def test_show_refuses_a_path(stem, tmp_path, monkeypatch):
     monkeypatch.setenv("GRPO_RUNS", str(tmp_path))
     with pytest.raises(ValueError, match="plain file name"):
-        plots.show(DRAWN["loss_terms"](), stem)
+        draw.show(DRAWN["loss_terms"](), stem)
 
 
 def test_labels_at_line_ends_do_not_overlap():
     runs = [(f"seed {k}", [0, 25], [0.3, rate], 500) for k, rate in enumerate((0.97, 0.98, 0.99))]
     fig = plots.training_curve(runs, "t")
-    plots.png(fig)
+    draw.png(fig)
     boxes = sorted((t.get_window_extent() for t in fig.axes[0].texts), key=lambda box: box.y0)
     assert len(boxes) == 4
     assert all(low.y1 <= high.y0 + 1 for low, high in zip(boxes, boxes[1:])), "two labels overlap"
@@ -150,10 +150,10 @@ def test_a_run_without_kl_or_of_one_step_is_drawn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "not measured" in texts(plots.reward_panels(data, "t"))
-        plots.png(plots.step_time(data, "t"))
+        draw.png(plots.step_time(data, "t"))
 
 
 def test_smooth_is_a_running_mean():
-    assert plots.smooth([0, 3, 6, 9, 12], 3).tolist() == [1.5, 3, 6, 9, 10.5]
-    assert plots.smooth([1, np.nan, 3], 3).tolist() == [1, 2, 3]
-    assert np.isnan(plots.smooth([np.nan, np.nan], 3)).all()
+    assert draw.smooth([0, 3, 6, 9, 12], 3).tolist() == [1.5, 3, 6, 9, 10.5]
+    assert draw.smooth([1, np.nan, 3], 3).tolist() == [1, 2, 3]
+    assert np.isnan(draw.smooth([np.nan, np.nan], 3)).all()

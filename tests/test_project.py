@@ -27,6 +27,7 @@ LAYERS = [
     {"talk"},
     {"build_mini", "train", "warmstart", "report"},
     {"compare"},
+    {"draw"},
     {"plots"},
     {"widgets"},
     {"__main__"},

@@ -151,7 +151,7 @@ def test_outside_a_notebook_only_the_text_is_printed(capsys):
 def test_strict_nbval_compares_the_text_and_not_the_ids(tmp_path):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nb = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
-    sources = ["from grpo_lib import plots, widgets", "widgets.playground()", "plots.show(plots.loss_terms('t'), 'x')"]
+    sources = ["from grpo_lib import draw, plots, widgets", "widgets.playground()", "draw.show(plots.loss_terms('t'), 'x')"]
     nb.cells = [nbformat.v4.new_code_cell(source) for source in sources]
     path = tmp_path / "w.ipynb"
     nbformat.write(nb, path)
