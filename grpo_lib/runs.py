@@ -10,6 +10,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,21 @@ def load(name, model="mini", quiet=False):
     if not quiet:
         print(run.source())
     return run
+
+
+def seeds(arm, model="mini", quiet=False):
+    """All runs <arm>-s<k> of an arm, by seed, each as `load` finds it; prints one line for all. FileNotFoundError where there is none."""
+    places = [Path(os.environ["GRPO_RUNS"])] if os.environ.get("GRPO_RUNS") else []
+    names = {p.parent.name for place in [*places, RECORDED] for p in (place / model).glob(f"{arm}-s*/run.json")}
+    numbers = sorted(int(name.rpartition("-s")[2]) for name in names if re.fullmatch(rf"{re.escape(arm)}-s\d+", name))
+    if not numbers:
+        find(f"{arm}-s1", model)
+    found = [load(f"{arm}-s{k}", model, quiet=True) for k in numbers]
+    if not quiet:
+        minutes, live = [run.provenance["seconds"] / 60 for run in found], [str(k) for k, run in zip(numbers, found) if run.live]
+        print(f"{model}/{arm}: seeds {' '.join(map(str, numbers))}{f' (live: {chr(32).join(live)})' if live else ''}, "
+              f"{len(found[0].metrics)} steps, {min(minutes):.0f} to {max(minutes):.0f} min a run on {found[0].provenance['machine']}")
+    return found
 
 
 def write(folder, config, metrics, evals, replies, provenance):

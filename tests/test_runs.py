@@ -185,3 +185,14 @@ print(runs.load("e").replies["reply"][0] == reply["reply"])
     done = subprocess.run([sys.executable, "-X", "warn_default_encoding", "-c", code], cwd=ROOT, capture_output=True,
                           encoding="utf-8", env={**os.environ, "PYTHONIOENCODING": "ascii", "GRPO_RUNS": ""})
     assert done.returncode == 0 and done.stdout.strip().endswith("True"), done.stderr[-800:]
+
+
+def test_all_seeds_of_an_arm(places, capsys):
+    for place, name in ((0, "main-s2"), (0, "main-s10"), (0, "main-s1"), (1, "main-s2"), (0, "main-s1-old"), (0, "domain-s1"), (0, "pilot-s1")):
+        write(places[place] / "mini" / name, steps=place)
+    found = runs.seeds("main")
+    assert [run.name for run in found] == ["main-s1", "main-s2", "main-s10"], "in order of the seed, and no other arm's"
+    assert [run.live for run in found] == [False, True, False], "a live run goes before the recorded one"
+    assert capsys.readouterr().out == "mini/main: seeds 1 2 10 (live: 2), 2 steps, 2 to 2 min a run on 2 cores of x\n"
+    with pytest.raises(FileNotFoundError, match="no run mini/nokl-s1"):
+        runs.seeds("nokl")
