@@ -1,4 +1,4 @@
-"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, samples, benchmark, talk, chat, run}.
+"""Command line: python -m grpo_lib {build-mini, sample, warmstart, train, evaluate, samples, benchmark, talk, report, chat, run}.
 
 Flags carry the article's names where it has them. Bad input ends in one line, without a traceback.
 """
@@ -72,6 +72,8 @@ def parser():
 
     command("talk", "Record replies to fixed chat prompts, the share that ends, and the loss on held-out chats.")
 
+    command("report", "Compare every claim of the article with the committed records: data/report.csv and README's table.")
+
     p = command("chat", "Talk to a model.")
     p.add_argument("--temperature", type=float, default=0.7)
     p.add_argument("--max-tokens", type=int, default=200)
@@ -141,6 +143,14 @@ def talk(args):
     from grpo_lib.talk import talk as record
     s = record(args.init or args.model, out_of(args), args.model)
     print(f"chat loss {s['chat_loss']['loss']:.3f} nats a token; {s['ended']} of {s['n']} greedy replies end, {s['length']:.0f} tokens")
+
+
+def report(args):
+    """report."""
+    from grpo_lib import claims
+    frame = claims.write()
+    for model, part in frame.groupby("model"):
+        print(f"{model}: " + ", ".join(f"{n} {word}" for word, n in part["verdict"].value_counts().items()))
 
 
 def chat(args):

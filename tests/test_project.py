@@ -27,6 +27,8 @@ LAYERS = [
     {"talk"},
     {"build_mini", "train", "warmstart", "report"},
     {"compare"},
+    {"measured"},
+    {"claims"},
     {"draw"},
     {"plots"},
     {"widgets"},
