@@ -1,4 +1,5 @@
 """What is committed under data/ is what the code makes of it: records, start, mini's promises."""
+import gzip
 import json
 from dataclasses import fields
 
@@ -32,10 +33,12 @@ def test_a_record_follows_from_its_reply_texts(model, name):
         again = rewards(r["reply"].tolist(), (r["a"] + r["b"]).tolist(), kind)
         assert again == r[kind].astype(float).tolist(), f"{kind} of {model}/{name} is not what the checker says of the texts"
     for e in run.evals:
-        for part, rows in (("greedy", report.greedy(run, e["step"])), ("sampled", report.sampled(run, e["step"]))):
-            assert len(rows) == e[part]["n"], f"step {e['step']} {part}: {len(rows)} replies, summary of {e[part]['n']}"
-            assert rows["strict"].mean() == pytest.approx(e[part]["strict"])
-            assert rows["reply"].map(style).eq("worked").mean() == pytest.approx(e[part]["worked"])
+        for key, summary in [("3", e)] + [(key, e[key]) for key in ("4", "5") if key in e]:
+            for part, rows in (("greedy", report.greedy(run, e["step"], key)), ("sampled", report.sampled(run, e["step"], key))):
+                told = f"step {e['step']} set {key} {part}"
+                assert len(rows) == summary[part]["n"], f"{told}: {len(rows)} replies, summary of {summary[part]['n']}"
+                assert rows["strict"].mean() == pytest.approx(summary[part]["strict"]), told
+                assert rows["reply"].map(style).eq("worked").mean() == pytest.approx(summary[part]["worked"]), told
     asked = {(min(a, b), max(a, b)) for a, b in zip(r["a"], r["b"])}
     drawn = r[r["set"] == "train"]
     assert not {(min(a, b), max(a, b)) for a, b in zip(drawn["a"], drawn["b"])} & heldout_pairs(), "a held-out sum was trained on"
@@ -86,6 +89,54 @@ def test_the_seeds_differ_in_nothing_but_the_seed():
     for run in others:
         read = lambda r: TrainConfig(**{f.name: r.config[f.name] for f in fields(TrainConfig) if f.name in r.config})
         assert set(differences(read(first), read(run))) == {"seed"} and run.config["init"] == first.config["init"], run.name
+
+
+ARMS = {"nokl": {"beta": 0.0}, "drgrpo": {"std": False, "agg": "constant"}, "contains": {"checker": "contains"}, "updates4": {"updates": 4},
+        "exact": {"checker": "exact"}, "random": {"checker": "random"}, **{f"g{g}": {"group": g, "problems": 256 // g} for g in (2, 4, 16, 32)}}
+
+
+@pytest.mark.parametrize("name", [n for m, n in RECORDS if m == "mini" and n.rpartition("-s")[0] in ARMS])
+def test_an_arm_changes_what_its_name_says_and_nothing_else(name):
+    run, arm = runs.load(name, quiet=True), name.rpartition("-s")[0]
+    cfg = TrainConfig(**{f.name: run.config[f.name] for f in fields(TrainConfig) if f.name in run.config})
+    changed = {key: new for key, (_, new) in differences(RECIPES["mini"]["main"], cfg).items()}
+    seed = {"seed": int(name.rpartition("-s")[2])} if not name.endswith("-s1") else {}
+    assert changed == {"steps": 100, **ARMS[arm], **seed} and run.config["init"] == START, f"{name} changes {changed}"
+    assert len(run.metrics) == 100 and [e["step"] for e in run.evals] == [0, 25, 50, 75, 100]
+
+
+@pytest.mark.parametrize("name", [n for m, n in RECORDS if m == "mini" and n.rpartition("-s")[0] in set(ARMS) - {"g2", "g4", "g16", "g32"}])
+def test_arms_of_one_seed_meet_the_same_problems(name):
+    run, main = runs.load(name, quiet=True), f"main-s{name.rpartition('-s')[2]}"
+    if ("mini", main) not in RECORDS:
+        pytest.skip(f"{main} is not recorded yet")
+    asked = lambda r: r.replies[(r.replies["set"] == "train") & (r.replies["step"] <= 100)][["step", "a", "b", "template"]].values.tolist()
+    assert asked(run) == asked(runs.load(main, quiet=True)), f"{name} trained on other problems than {main}"
+
+
+@pytest.mark.parametrize("folder", sorted((DATA / "benchmarks").glob("*/*/run.json")), ids=lambda p: p.parent.name)
+def test_a_benchmark_record_follows_from_its_log_likelihoods(folder):
+    from grpo_lib import benchmarks
+    scores = json.loads((folder.parent / "scores.json").read_text(encoding="utf-8"))
+    rows = [json.loads(line) for line in gzip.decompress((folder.parent / "picks.jsonl.gz").read_bytes()).decode("utf-8").splitlines()]
+    for task in benchmarks.TASKS:
+        items, mine = benchmarks.questions(task), [r for r in rows if r["task"] == task]
+        assert [(r["id"], r["gold"]) for r in mine] == [(q["id"], q["gold"]) for q in items], f"{task}: other questions than those that ship"
+        again = benchmarks.accuracy([r["loglikelihoods"] for r in mine], items)
+        for name, value in again.items():                      # log-likelihoods are recorded to four digits: a tie may fall otherwise
+            assert value == pytest.approx(scores[task][name], abs=2 / len(items)), f"{task} {name}"
+
+
+@pytest.mark.parametrize("folder", sorted((DATA / "talk").glob("*/*/run.json")), ids=lambda p: p.parent.name)
+def test_a_chat_record_follows_from_its_replies(folder):
+    from grpo_lib import talk
+    from grpo_lib.prompts import FIXED, unseen_prompts
+    scores = json.loads((folder.parent / "scores.json").read_text(encoding="utf-8"))
+    rows = [json.loads(line) for line in gzip.decompress((folder.parent / "replies.jsonl.gz").read_bytes()).decode("utf-8").split("\n") if line]
+    assert [r["prompt"] for r in rows] == [*FIXED, *talk.ARITHMETIC, *unseen_prompts()]
+    unseen = [r for r in rows if r["kind"] == "unseen"]
+    assert scores["ended"] == sum(r["ended"] for r in unseen) and scores["n"] == len(unseen) == 100
+    assert scores["length"] == pytest.approx(sum(r["length"] for r in unseen) / 100) and scores["chat_loss"]["n"] == len(talk.replay.held_out())
 
 
 def test_mini_chats_and_cannot_add():
