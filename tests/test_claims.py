@@ -1,5 +1,6 @@
 """The report: verdicts against hand-made cases, the committed table against the records, the README against the table."""
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -82,6 +83,14 @@ def test_the_readme_shows_the_committed_report(committed):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = text.split(claims.MARKS[0])[1].split(claims.MARKS[1])[0].strip()
     assert shown == claims.markdown(committed), "README's table is not data/report.csv: run `python -m grpo_lib report`"
+
+
+def test_each_claim_that_differs_says_why_and_no_other_does(committed):
+    told, differ = set(claims.WHY), set(claims.differing(committed))
+    assert differ <= told, f"{sorted(differ - told)} differ from the article without a word in claims.WHY"
+    assert told <= differ, f"claims.WHY explains {sorted(told - differ)}, which do not differ any more"
+    text = claims.reasons(committed)
+    assert len(text.splitlines()) == len(differ) and not re.search(r"\d+(\.\d+)?%", text), "a result typed by hand"
 
 
 def test_intervals_hold_their_values(committed):
