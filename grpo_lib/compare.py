@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import binomtest, chi2, norm, t
 
 from grpo_lib.analysis import (
-    COLUMN, audit, bootstrap, distinct_numbers, gain_split, holm, paired, pass_at_k, silent_share, style,
+    COLUMN, audit, bootstrap, distinct_numbers, gain_split, holm, paired, pass_at_k, silent_share, style, wilson,
 )
 from grpo_lib.report import by_problem
 from grpo_lib.task import Problem, whole_number
@@ -86,6 +86,30 @@ def _row(arm, values, differences, level):
     return row
 
 
+def paired_ratio(values, base, level=0.95):
+    """(ratio, low, high) of two arms {seed: positive value}: the geometric mean of the ratios at shared seeds, Student's
+    interval on logarithms; low and high are nan for a single pair. Notebook 05."""
+    if min(*values.values(), *base.values()) <= 0:
+        raise ValueError("a value is 0 or negative: a ratio needs positive values on both sides")
+    logs = _differences("the arm", *({seed: math.log(v) for seed, v in side.items()} for side in (values, base)))
+    return tuple(map(math.exp, t_interval(list(logs.values()), level)))
+
+
+def spell(rows, base="main"):
+    """seed_table's rows of shares as aligned text, a line an arm; "-" where seeds are too few for an interval or a test.
+    Student knows no bounds: intervals are cut at 0 and 100% (differences at -100%), as a share is."""
+    dash = lambda v, form: "-" if math.isnan(v) else form.format(v)
+    span = lambda low, high, least, form: "-" if math.isnan(low) else " to ".join(map(form.format, (max(low, least), min(high, 1.0))))
+    lines = [("arm", "seeds", "mean", "95% over seeds", f"minus {base}", "95%", "Holm p", "noise floor", "each seed")]
+    for r in rows:
+        lines.append((r["arm"], str(r["n"]), dash(r["mean"], "{:.1%}"), span(r["low"], r["high"], 0.0, "{:.1%}"),
+                      dash(r["difference"], "{:+.1%}"), span(r["d_low"], r["d_high"], -1.0, "{:+.1%}"), dash(r["holm"], "{:.3f}"),
+                      ">100%" if r["noise_floor"] > 1 else dash(r["noise_floor"], "{:.1%}"),
+                      " ".join(f"{seed}: {v:.1%}" for seed, v in r["values"].items())))
+    wide = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(word.ljust(w) for word, w in zip(line, wide)).rstrip() for line in lines)
+
+
 # ---- checkpoints and starts: the problem is the unit
 
 def mcnemar(a, b):
@@ -103,6 +127,13 @@ def informative(counts, n, G):
     Interval by problem. naive: as if every problem had the mean rate; too high where problems differ."""
     teach = [pass_at_k(n, c, G) + pass_at_k(n, n - c, G) - 1 for c in counts]
     return dict(zip(("share", "low", "high"), bootstrap(teach)), naive=1 - sum(silent_share(np.mean(counts) / n, G)))
+
+
+def teaching(runs, first):
+    """(share, low, high) of the groups that taught in the first steps of these runs (runs.Run), the group as the unit."""
+    silent = [(run.config["problems"], run.metrics[["all_wrong", "all_right"]].head(first).sum(axis=1)) for run in runs]
+    groups = sum(problems * len(shares) for problems, shares in silent)
+    return wilson(groups - round(sum(problems * float(shares.sum()) for problems, shares in silent)), groups)
 
 
 def gained_lost(before, after):

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import re
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from grpo_lib import compare
-from grpo_lib.analysis import holm, paired, pass_at_k, pass_at_k_curve
+from grpo_lib.analysis import holm, paired, pass_at_k, pass_at_k_curve, wilson
 from grpo_lib.checker import reward
 from grpo_lib.task import columns, direct, worked
 
@@ -97,6 +99,34 @@ def test_a_table_against_another_base_turns_the_sign():
     assert compare.seed_table({"main": {1: 0.5}})[0]["mean"] == 0.5, "a table of the base alone"
 
 
+def test_a_ratio_is_taken_at_shared_seeds_on_logarithms():
+    a, b = {1: 2.0, 2: 9.0, 3: 4.0, 7: 1e6}, {2: 3.0, 1: 1.0, 3: 1.0, 8: 5.0}
+    found, back = compare.paired_ratio(a, b), compare.paired_ratio(b, a)
+    assert found[0] == pytest.approx(stats.gmean([2, 3, 4])), "not the geometric mean of the ratios at seeds 1, 2 and 3"
+    span = stats.ttest_1samp(np.log([2, 3, 4]), 0).confidence_interval()
+    assert found[1:] == pytest.approx((math.exp(span.low), math.exp(span.high)))
+    assert back == pytest.approx((1 / found[0], 1 / found[2], 1 / found[1])), "turned round, the interval turns round"
+    ratio, low, high = compare.paired_ratio({1: 3.0}, {1: 2.0})
+    assert ratio == pytest.approx(1.5) and math.isnan(low) and math.isnan(high), "one pair has no interval"
+    with pytest.raises(ValueError, match="positive"):
+        compare.paired_ratio({1: 0.0}, {1: 2.0})
+    with pytest.raises(ValueError, match="shares no seed"):
+        compare.paired_ratio({1: 1.0}, {2: 2.0})
+
+
+def test_a_table_is_spelled_with_dashes_where_nothing_can_be_said():
+    head, main, nokl, _, one = compare.spell(compare.seed_table(ARMS)).splitlines()
+    cells = lambda line: re.split(r"  +", line)
+    assert len(cells(head)) == len(cells(nokl)) == 9 and cells(head)[4] == "minus main"
+    assert cells(main)[:3] == ["main", "3", "70.0%"] and cells(main)[4:8] == ["-"] * 4, main
+    row = compare.seed_table(ARMS)[1]
+    assert cells(nokl)[4:8] == ["+2.0%", f"{row['d_low']:+.1%} to {row['d_high']:+.1%}", f"{row['holm']:.3f}", f"{row['noise_floor']:.1%}"]
+    assert cells(nokl)[8] == "3: 81.0% 1: 72.0% 2: 63.0% 9: 10.0%", "every seed is named"
+    assert cells(one) == ["updates4", "1", "90.0%", "-", "+20.0%", "-", "-", "-", "1: 90.0%"], "a single seed: a dash, no interval"
+    two = cells(compare.spell(compare.seed_table({"main": {1: 0.5, 2: 0.5}, "x": {1: 0.4, 2: 0.7}})).splitlines()[2])
+    assert (two[3], two[5], two[7]) == ("0.0% to 100.0%", "-100.0% to +100.0%", ">100%"), f"two seeds see nothing: {two}"
+
+
 # ---- checkpoints and starts
 
 @settings(max_examples=60, deadline=None)
@@ -108,6 +138,14 @@ def test_mcnemar_is_the_exact_sign_test_of_what_differs(pairs):
     ways = [math.comb(x + y, k) for k in range(x + y + 1)]
     assert found == {"only_a": x, "only_b": y, "p": pytest.approx(sum(w for w in ways if w <= ways[x]) / 2 ** (x + y))}
     assert compare.mcnemar(b, a)["p"] == pytest.approx(found["p"])
+
+
+def test_groups_that_taught_are_counted_over_first_steps_and_runs():
+    run = lambda problems, wrong, right: SimpleNamespace(config={"problems": problems}, metrics=pd.DataFrame({"all_wrong": wrong, "all_right": right}))
+    two = [run(8, [0.5, 0.25, 1.0], [0.125, 0.25, 0.0]), run(4, [0.0, 0.5, 1.0], [0.25, 0.5, 0.0])]
+    # of 8 groups 3 and 4 taught, of 4 groups 3 and 0; the third step is left out
+    assert compare.teaching(two, 2) == wilson(3 + 4 + 3 + 0, 24)
+    assert compare.teaching(two[:1], 9) == wilson(7, 24), "fewer steps than asked for: those there are"
 
 
 @settings(max_examples=60, deadline=None)

@@ -30,7 +30,7 @@ LAYERS = [
     {"measured"},
     {"claims"},
     {"draw"},
-    {"plots"},
+    {"plots", "plots_arms"},
     {"widgets"},
     {"__main__"},
 ]
