@@ -369,13 +369,13 @@ difference = lambda name, kind: of(_difference, name=name, kind=kind)
 
 
 def _ratio(model, top, bottom, f):
-    """f of one arm over f of another at the same seeds; over seeds on the log scale, for several."""
-    a, b = arm(top, model), arm(bottom, model)
-    logs = {seed: math.log(f(a[seed]) / f(b[seed])) for seed in a if seed in b}
-    if not logs:
+    """f of one arm over f of another at the seeds both have; a single pair is taken without an interval."""
+    a, b = ({seed: f(run) for seed, run in arm(name, model).items()} for name in (top, bottom))
+    shared = sorted(set(a) & set(b))
+    if not shared:
         raise FileNotFoundError(f"{top} shares no seed with {bottom}")
-    triple = compare.t_interval(list(logs.values())) if len(logs) > 1 else [next(iter(logs.values()))] * 3
-    return Measured(*map(math.exp, triple), None, " ".join(map(str, logs)))
+    triple = compare.paired_ratio(a, b)
+    return Measured(*(triple if len(shared) > 1 else triple[:1] * 3), None, " ".join(map(str, shared)))
 
 
 drift_ratio = of(_ratio, top="nokl", bottom="main", f=lambda run: run.at(STEP)["drift"])
