@@ -558,31 +558,34 @@ def record(kind, source, model):
     return json.loads((folder / "scores.json").read_text(encoding="utf-8")), [json.loads(line) for line in text.split("\n") if line]
 
 
+def picked(model, task, source):
+    """{id of a question: 1.0 where the model picked right, else 0.0}, by the score that the article reports for the task."""
+    scores, rows = record("benchmarks", source, model)
+    kind = scores[task]["reported"]
+    return {row["id"]: float(row[kind] == row["gold"]) for row in rows if row["task"] == task}
+
+
 def _benchmark(model, task, before, after):
-    sides = []
-    for source in (after, before):
-        scores, rows = record("benchmarks", source, model)
-        kind = scores[task]["reported"]
-        sides.append({row["id"]: float(row[kind] == row["gold"]) for row in rows if row["task"] == task})
-    a, b = sides
+    a, b = picked(model, task, after), picked(model, task, before)
     return Measured(*paired([a[i] for i in b], list(b.values())), len(b), "1")
 
 
 benchmark = lambda task, before, after: of(_benchmark, task=task, before=before, after=after)
 
 
-def _unseen(source, model):
+def unseen(source, model):
+    """The rows of a chat record's 100 unseen prompts."""
     return [row for row in record("talk", source, model)[1] if row["kind"] == "unseen"]
 
 
 def _share_of_talk(model, source, test):
-    rows = _unseen(source, model)
+    rows = unseen(source, model)
     return Measured(*wilson(sum(map(test, rows)), len(rows)), len(rows), "1")
 
 
 sums_said = lambda source: of(_share_of_talk, source=source, test=lambda row: style(row["reply"]) != "other")
 talk_ended = lambda source: of(_share_of_talk, source=source, test=lambda row: row["ended"])
-talk_length = lambda source: of(lambda model: Measured(*bootstrap([row["length"] for row in _unseen(source, model)]), 100, "1"))
+talk_length = lambda source: of(lambda model: Measured(*bootstrap([row["length"] for row in unseen(source, model)]), 100, "1"))
 
 
 def _subtracts(model, source):

@@ -1,4 +1,4 @@
-"""Three things to play with: a checker playground, an advantage explorer, a browser of recorded replies; and `say`.
+"""Four things to play with: a checker playground, an advantage explorer, browsers of recorded replies to sums and to chat prompts; and `say`.
 
 Each is a pure function (text, DataFrame or Figure out) with controls around it. A notebook stores two things: the same
 content as text, which strict nbval compares and GitHub shows, and a view of the widget, which a running kernel shows instead.
@@ -172,4 +172,25 @@ def reply_browser(run, set="3", step=None, problem=0):
     page = as_text(reply_page(run.replies, set, step, problem))
     controls = [ipw.HBox([which, when]), ipw.HBox([place, paid])]
     display_with_fallback(ipw.VBox([*controls, out]), f"set {set}, step {step}, problem {problem}\n{page}")
+    return None
+
+
+# ---- notebook 07: one prompt, every model
+
+def talk_page(records, prompt):
+    """The replies of every model to one prompt: DataFrame, a row a model. records: {words: rows of a chat record}. ValueError for an unknown prompt."""
+    found = [(words, row) for words, rows in records.items() for row in rows if row["prompt"] == prompt]
+    if not found:
+        raise ValueError(f"no record holds the prompt {prompt!r:.60}")
+    return pd.DataFrame([{"model": words, "tokens": row["length"], "ended": "yes" if row["ended"] else "no", "reply": row["reply"]} for words, row in found])
+
+
+def talk_browser(records, prompt):
+    """Choose a prompt, read what each model replies, side by side; opens at `prompt`. Notebook 07."""
+    prompts = list(dict.fromkeys(row["prompt"] for rows in records.values() for row in rows))
+    page = talk_page(records, prompt)
+    box = ipw.Dropdown(options=prompts, value=prompt, description="prompt", layout=ipw.Layout(width="600px"))
+    out = ipw.HTML()
+    _watch((box,), lambda: setattr(out, "value", _table(talk_page(records, box.value))))
+    display_with_fallback(ipw.VBox([box, out]), f"{prompt}\n{as_text(page)}")
     return None

@@ -28,9 +28,9 @@ LAYERS = [
     {"build_mini", "train", "warmstart", "report"},
     {"compare"},
     {"measured"},
-    {"claims"},
+    {"claims", "costs"},
     {"draw"},
-    {"plots", "plots_arms"},
+    {"plots", "plots_arms", "plots_cost"},
     {"widgets"},
     {"__main__"},
 ]

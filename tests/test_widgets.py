@@ -140,6 +140,23 @@ def test_browser_follows_its_controls(monkeypatch):
         widgets.reply_browser(RUN, set="4")
 
 
+# ---- one prompt, every model
+
+TALK = {"chat model": [{"prompt": "Hi!", "reply": "<b>Hey!</b>", "length": 3, "ended": True}, {"prompt": "2 - 1?", "reply": "no", "length": 1, "ended": False}],
+        "start": [{"prompt": "2 - 1?", "reply": "2 + 1 = 3. The answer is 3.", "length": 16, "ended": True}]}
+
+
+def test_the_talk_browser_shows_each_model_at_the_chosen_prompt(monkeypatch):
+    tree, text = shown(monkeypatch, widgets.talk_browser, TALK, "2 - 1?")
+    box, out = tree.children
+    assert box.options == ("Hi!", "2 - 1?") and "2 + 1 = 3." in out.value and text.splitlines()[0] == "2 - 1?" and len(text.splitlines()) == 4
+    box.value = "Hi!"
+    assert "&lt;b&gt;Hey!&lt;/b&gt;" in out.value and "<b>" not in out.value and "2 + 1" not in out.value, "replies are text, and a model that was not asked is left out"
+    assert list(widgets.talk_page(TALK, "2 - 1?")["ended"]) == ["no", "yes"]
+    with pytest.raises(ValueError, match="no record holds the prompt 'Why"):
+        widgets.talk_browser(TALK, "Why?")
+
+
 # ---- what a notebook stores
 
 def test_outside_a_notebook_only_the_text_is_printed(capsys):
