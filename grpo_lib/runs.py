@@ -142,7 +142,7 @@ def machine():
         lines = [l.split(":", 1)[1].strip() for l in cpu.read_text(encoding="utf-8").splitlines() if l.startswith("model name")]
         name = lines[0] if lines else name
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} core{"s" * (cores != 1)} of {name}"
+    return f"{cores} core{'s' * (cores != 1)} of {name}"
 
 
 def provenance(seconds, **more):
