@@ -50,7 +50,7 @@ WHY = {
     "C30": "A few sampled replies to four-digit sums are right by luck: three columns are worked, misread digits happen to fit (notebook 06 shows them).",
     "C31": "The loophole was not found because there was nothing to reinforce: `mini`'s start writes no leading zero, as the article's mixed start did not (notebook 06).",
     "C32": "No padding, and a stronger end: nearly every right reply has every column right (notebook 06).",
-    "C34": "Every reply is a sum here too, but many are direct and so short: the start answers a chat prompt in either style (notebook 07).",
+    "C34": "Every reply is a sum here too, but a shorter one: a chat prompt holds no digits, and nearly every reply works a single column (notebook 07).",
 }
 
 

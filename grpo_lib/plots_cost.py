@@ -27,7 +27,7 @@ def benchmarks(panels, labels, title):
         room = max(0.02, 0.15 * (max(ends) - min(ends)))
         ax.set(title=f"{name}\n{n:,} questions", xlim=(min(ends) - room, max(ends) + room))
         _percent(ax)
-    axes[len(axes) // 2].set_xlabel("picked right (dashed: chance; dotted: always the shortest answer)")
+    fig.supxlabel("picked right (dashed: chance; dotted: always the shortest answer)", fontsize=draw.STYLE["axes.labelsize"])
     _rows(axes, labels)
     return fig
 
