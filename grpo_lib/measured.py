@@ -20,7 +20,7 @@ from grpo_lib.task import TEMPLATES, Problem, direct, heldout, heldout_pairs, wo
 from grpo_lib.tokenizer import Tokenizer
 
 START = f"warm-{RECIPES['mini']['warm'].n}"
-SOURCES = {"chat": "chat", "warm": START, "grpo": "main-s1", "mixed": "warm-mixed", "mixed grpo": "mixed-s1"}     # whose samples, benchmarks and talk
+SOURCES = {"chat": "chat", "warm": START, "grpo": "main-s1", "mixed": "warm-mixed", "mixed grpo": "mixed-s1", "null": f"{START}-null"}   # whose samples, benchmarks and talk
 STEP = 100                                                      # where the ablations are compared
 
 
@@ -399,14 +399,14 @@ def reward_gap(pick):
 # ---- notebook 06
 
 @lru_cache(maxsize=8)
-def _counts(source, model):
+def right_counts(source, model):
     rows = report.sampled(load(f"samples-{SOURCES[source]}", model), 0)
     values = report.by_problem(rows)
     return tuple(int(sum(v)) for v in values), len(values[0])
 
 
 def _passes(model, source, k):
-    counts, n = _counts(source, model)
+    counts, n = right_counts(source, model)
     return Measured(*bootstrap([pass_at_k(n, c, k) for c in counts]), n * len(counts), "1")
 
 
@@ -414,7 +414,7 @@ passes = lambda source, k: of(_passes, source=source, k=k)
 
 
 def _pass_gain(model, before, after):
-    (a, n), (b, _) = _counts(before, model), _counts(after, model)
+    (a, n), (b, _) = right_counts(before, model), right_counts(after, model)
     return Measured(*paired([pass_at_k(n, c, 64) for c in b], [pass_at_k(n, c, 64) for c in a]), n * len(a), "1")
 
 
@@ -424,13 +424,13 @@ pass_gain = lambda before, after: of(_pass_gain, before=before, after=after)
 @recorded
 def crossings(model):
     """At how many k up to 64 the start's pass@k lies above that after GRPO."""
-    (a, n), (b, _) = _counts("warm", model), _counts("grpo", model)
+    (a, n), (b, _) = right_counts("warm", model), right_counts("grpo", model)
     curve = lambda counts: np.array([np.mean([pass_at_k(n, c, k) for c in counts]) for k in range(1, 65)])
     return exact(int((curve(a) > curve(b)).sum()), n * len(a), "1")
 
 
 def _gained(model, before, after, which):
-    (a, n), (b, _) = _counts(before, model), _counts(after, model)
+    (a, n), (b, _) = right_counts(before, model), right_counts(after, model)
     hits = compare.gained_lost(a, b)[which]
     value, low, high = wilson(len(hits), len(a))
     return Measured(*(x * len(a) for x in (value, low, high)), n * len(a), "1")
@@ -442,14 +442,14 @@ gained = lambda before, after, which: of(_gained, before=before, after=after, wh
 @recorded
 def most_gained(model):
     """Most right samples of 64 on a problem that the start never solved."""
-    (a, n), (b, _) = _counts("warm", model), _counts("grpo", model)
+    (a, n), (b, _) = right_counts("warm", model), right_counts("grpo", model)
     return exact(max([b[i] for i in compare.gained_lost(a, b)[0]], default=0), n, "1")
 
 
 @recorded
 def slope(model):
     """Climb of the start's pass@k from k = 32 to 64."""
-    counts, n = _counts("warm", model)
+    counts, n = right_counts("warm", model)
     return Measured(*compare.slope_per_doubling(counts, n, (32, 64))[0], n * len(counts), "1")
 
 
@@ -485,10 +485,19 @@ def early_style(model):
     return over(arm("main", model), lambda run: (*[share(run)] * 3, run.at()["sampled"]["n"]))
 
 
+def long_replies(model, source, digits):
+    """(greedy rows, sampled rows) on the sums of four or five digits; some models have them in a record of their own, samples-...-long."""
+    name = f"samples-{SOURCES[source]}"
+    for tried in (name, f"{name}-long"):
+        run = load(tried, model)
+        rows = report.greedy(run, 0, str(digits)), report.sampled(run, 0, str(digits))
+        if len(rows[0]):
+            break
+    return rows
+
+
 def _long_right(model, source, digits):
-    rows = report.sampled(load(f"samples-{SOURCES[source]}", model), 0, str(digits))
-    if not len(rows):
-        return None
+    rows = long_replies(model, source, digits)[1]
     return Measured(*mean(rows, rows["strict"]), "1")
 
 
@@ -496,9 +505,8 @@ long_right = lambda source, digits: of(_long_right, source=source, digits=digits
 
 
 def _three_columns(model, source):
-    rows = report.greedy(load(f"samples-{SOURCES[source]}", model), 0, "4")
-    found = [audit(text, Problem(*p)).worked_columns == 3 for text, *p in zip(rows["reply"], rows["a"], rows["b"], rows["template"])]
-    return Measured(*wilson(sum(found), len(found)), len(found), "1") if found else None
+    found = compare.audited(long_replies(model, source, 4)[0])["worked_columns"] == 3
+    return Measured(*wilson(int(found.sum()), len(found)), len(found), "1")
 
 
 three_columns = lambda source: of(_three_columns, source=source)
@@ -527,13 +535,13 @@ padded = lambda source: of(_padded, source=source)
 
 
 @lru_cache(maxsize=2)
-def _audited(model):
+def audit_rows(model):
     rows = report.sampled(load(f"samples-{SOURCES['grpo']}", model), 0)
     return compare.audited(rows[rows["sample"] < 8])
 
 
 def _audit(model, what):
-    rows = _audited(model)
+    rows = audit_rows(model)
     right = rows[rows["strict"] == 1]
     if what == "right":
         return Measured(*(len(rows) * x for x in mean(rows, rows["strict"])[:3]), len(rows), "1")
