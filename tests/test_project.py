@@ -30,7 +30,7 @@ LAYERS = [
     {"measured"},
     {"claims", "costs"},
     {"draw"},
-    {"plots", "plots_arms", "plots_cost"},
+    {"plots", "plots_arms", "plots_cost", "plots_samples"},
     {"widgets"},
     {"__main__"},
 ]
