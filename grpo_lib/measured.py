@@ -400,6 +400,7 @@ def reward_gap(pick):
 
 @lru_cache(maxsize=8)
 def right_counts(source, model):
+    """(right samples of each held-out sum, as a tuple of counts; samples a sum) of a source's recorded samples."""
     rows = report.sampled(load(f"samples-{SOURCES[source]}", model), 0)
     values = report.by_problem(rows)
     return tuple(int(sum(v)) for v in values), len(values[0])
@@ -536,6 +537,7 @@ padded = lambda source: of(_padded, source=source)
 
 @lru_cache(maxsize=2)
 def audit_rows(model):
+    """The first 8 samples of each held-out sum after GRPO, with what compare.audited says of them (DataFrame)."""
     rows = report.sampled(load(f"samples-{SOURCES['grpo']}", model), 0)
     return compare.audited(rows[rows["sample"] < 8])
 

@@ -32,10 +32,10 @@ def tiny(tmp_path, monkeypatch):
     record(tmp_path, "main-s1", [*right[:2], "no", "no"])
     record(tmp_path, "main-s2", [*right[:3], "no"])
     record(tmp_path, "nokl-s2", [*right[:3], direct(13, 5)])
-    for cache in (m.load, m.arm, m._counts, m._audited, m.record):
+    for cache in (m.load, m.arm, m.right_counts, m.audit_rows, m.record):
         cache.cache_clear()
     yield "tiny"
-    for cache in (m.load, m.arm, m._counts, m._audited, m.record):
+    for cache in (m.load, m.arm, m.right_counts, m.audit_rows, m.record):
         cache.cache_clear()
 
 
