@@ -1,5 +1,4 @@
 """Figures: made from plain data, drawn whole, saved byte for byte the same, none left open; what they draw is right."""
-import io
 import warnings
 
 import matplotlib
@@ -7,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from matplotlib.image import imread
+from style import keeps_the_style, made_in
 
 from grpo_lib import draw, plots
 from grpo_lib.analysis import wilson
@@ -51,37 +50,11 @@ def texts(fig):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_each_figure_keeps_the_style(name):
-    before = plt.get_fignums()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fig = DRAWN[name]()
-        picture = imread(io.BytesIO(draw.png(fig)))
-    assert plt.get_fignums() == before, "a figure was left open"
-    height = {"reward_panels": 4.2}.get(name, 3.2)
-    assert picture.shape[:2] == (round(height * 150), 900), f"{picture.shape} pixels, not 6 x {height} in at 150 dpi"
-    assert picture[..., :3].std() > 0.02, "the picture is nearly blank"
-    assert fig.get_suptitle() == "t"
-    assert min(t.get_fontsize() for t in fig.findobj(matplotlib.text.Text) if t.get_text()) >= 8, "letters too small"
-    for ax in fig.axes:
-        assert name == "attack_table" or not ax.spines["top"].get_visible() and not ax.spines["right"].get_visible()
-        assert ax.get_legend() is None, "label lines at their ends instead"
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_no_text_leaves_the_picture(name):
-    fig = DRAWN[name]()
-    draw.png(fig)
-    width, height = fig.canvas.get_width_height()
-    for text in [t for ax in fig.axes for t in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]:
-        box = text.get_window_extent()
-        if text.get_text():
-            inside = min(box.x0, box.y0) >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
-            assert inside, f"{text.get_text()!r} at {box} of {width} x {height}"
+    keeps_the_style(DRAWN[name], {"reward_panels": 4.2}.get(name, 3.2), framed=name == "attack_table")
 
 
 def test_every_figure_is_tested():
-    made_here = {n for n, f in vars(plots).items() if hasattr(f, "__wrapped__") and f.__module__ == "grpo_lib.plots"}
-    assert made_here == set(DRAWN)
+    assert made_in(plots) == set(DRAWN)
 
 
 def test_the_same_data_give_the_same_bytes_whatever_the_callers_style():

@@ -1,11 +1,7 @@
 """Figures of notebook 07: drawn whole in the series' style, whichever models are recorded; what they draw is right."""
-import io
-import warnings
 
-import matplotlib
 import pytest
-from matplotlib import pyplot as plt
-from matplotlib.image import imread
+from style import dots, keeps_the_style, made_in
 
 from grpo_lib import draw, plots_cost
 
@@ -36,36 +32,13 @@ FEWER = {
 EVERY = [*DRAWN.items(), *((f"{name}, without the mixed GRPO", call) for name, call in FEWER.items())]
 
 
-def dots(ax):
-    return [(x, y) for line in ax.lines if line.get_marker() == "o" for x, y in zip(line.get_xdata(), line.get_ydata())]
-
-
 def test_every_figure_is_tested():
-    made_here = {n for n, f in vars(plots_cost).items() if hasattr(f, "__wrapped__") and f.__module__ == "grpo_lib.plots_cost"}
-    assert made_here == set(DRAWN) == set(FEWER)
+    assert made_in(plots_cost) == set(DRAWN) == set(FEWER)
 
 
 @pytest.mark.parametrize("name, call", EVERY, ids=[name for name, _ in EVERY])
 def test_each_figure_keeps_the_style(name, call):
-    before = plt.get_fignums()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fig = call()
-        picture = imread(io.BytesIO(draw.png(fig)))
-    assert plt.get_fignums() == before, "a figure was left open"
-    assert picture.shape[:2] == (480, 900), f"{picture.shape} pixels, not 6 x 3.2 in at 150 dpi"
-    assert picture[..., :3].std() > 0.02, "the picture is nearly blank"
-    assert fig.get_suptitle() == "t"
-    assert min(t.get_fontsize() for t in fig.findobj(matplotlib.text.Text) if t.get_text()) >= 8, "letters too small"
-    for ax in fig.axes:
-        assert not ax.spines["top"].get_visible() and not ax.spines["right"].get_visible()
-        assert ax.get_legend() is None, "label lines at their ends instead"
-    width, height = fig.canvas.get_width_height()
-    for text in [t for ax in fig.axes for t in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]:
-        box = text.get_window_extent()
-        if text.get_text():
-            inside = min(box.x0, box.y0) >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
-            assert inside, f"{text.get_text()!r} at {box} of {width} x {height}"
+    keeps_the_style(call)
 
 
 def test_benchmarks_draw_intervals_chance_and_the_blind_rule():

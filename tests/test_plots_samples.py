@@ -1,13 +1,9 @@
 """Figures of notebook 06: drawn whole in the series' style, whichever models are recorded; what they draw is right."""
-import io
 import math
-import warnings
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib import pyplot as plt
-from matplotlib.image import imread
+from style import keeps_the_style, made_in
 
 from grpo_lib import draw, plots_samples
 
@@ -42,30 +38,12 @@ EVERY = [*DRAWN.items(), *((f"{name}, fewer records", call) for name, call in FE
 
 
 def test_every_figure_is_tested():
-    made_here = {n for n, f in vars(plots_samples).items() if hasattr(f, "__wrapped__") and f.__module__ == "grpo_lib.plots_samples"}
-    assert made_here == set(DRAWN) == set(FEWER)
+    assert made_in(plots_samples) == set(DRAWN) == set(FEWER)
 
 
 @pytest.mark.parametrize("name, call", EVERY, ids=[name for name, _ in EVERY])
 def test_each_figure_keeps_the_style(name, call):
-    before = plt.get_fignums()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fig = call()
-        picture = imread(io.BytesIO(draw.png(fig)))
-    assert plt.get_fignums() == before, "a figure was left open"
-    assert picture.shape[:2] == (480, 900), f"{picture.shape} pixels, not 6 x 3.2 in at 150 dpi"
-    assert picture[..., :3].std() > 0.02, "the picture is nearly blank"
-    assert fig.get_suptitle() == "t"
-    assert min(t.get_fontsize() for t in fig.findobj(matplotlib.text.Text) if t.get_text()) >= 8, "letters too small"
-    width, height = fig.canvas.get_width_height()
-    for ax in fig.axes:
-        assert not ax.spines["top"].get_visible() and not ax.spines["right"].get_visible()
-        assert ax.get_legend() is None, "label lines at their ends instead"
-        for text in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label):
-            box = text.get_window_extent()
-            inside = min(box.x0, box.y0) >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
-            assert not text.get_text() or inside, f"{text.get_text()!r} at {box} of {width} x {height}"
+    keeps_the_style(call)
 
 
 def test_pass_at_k_draws_each_curve_and_each_difference():
