@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from grpo_lib import draw
 
 COLOURS = {"chat": draw.ROLES["chat"], "warm": draw.ROLES["warm"], "grpo": draw.ROLES["grpo"], "mixed": draw.ROLES["mixed"], "mixed grpo": draw.ROLES["mixed"]}
-VERDICTS = {"right, every column right": draw.ROLES["grpo"], "right, padded": draw.LIGHT, "right, but a wrong step": draw.ROLES["mixed"],
+VERDICTS = {"right, every column right": draw.ROLES["grpo"], "right, padded": draw.LIGHT, "right, a wrong step or none": draw.ROLES["mixed"],
             "wrong: reading": draw.CONTRAST, "wrong: sum": draw.MINUS, "wrong: carry, copying, missing": draw.ROLES["warm"], "wrong, no working": draw.ROLES["chat"]}
 
 
@@ -116,7 +116,7 @@ def digits(columns, title):
         ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes[0].set_ylabel("share of greedy replies")
     for i, (source, label) in enumerate(next(iter(columns.values()))[2].items()):
-        draw.note(axes[0], label, -0.5, 1.0 - 0.11 * i, colour=COLOURS[source], ha="left", va="top")
+        draw.note(axes[0], label, 0.5, 0.98 - 0.11 * i, colour=COLOURS[source], ha="left", va="top")
     return fig
 
 
