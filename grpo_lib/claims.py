@@ -45,12 +45,19 @@ WHY = {
     "C17": "A small model wants a larger learning rate; its tokenizer needs fewer tokens for a prompt; the recorded runs took one thread each of a laptop-class machine, beside other work (notebook 04; README, speed).",
     "C18": "Our runs stay high once they are high: at the chosen rate none falls as the article's does between two evaluations. A run at twice the rate did (data/LOG.md).",
     "C19": "On two CPU cores the products of training outweigh sampling, which reads each prompt once for its whole group; the model is forty times smaller (README, speed).",
+    "C20": "The article's tie is within the interval of its two runs; our unit is the seed, and a few seeds cannot show a tie that tight. No arm but the coin's is told from main (notebook 05).",
+    "C21": "The direction is the article's at every pair but not beyond what seeds do: one recipe's drift differs more between two seeds than the KL term moves it, and accuracy is no better known (notebook 05).",
+    "C24": "Not gamed here either, and for less: our replies end in the closing phrase, so `contains` pays little that `strict` would not; replies of shorter sums hold a few numbers less (notebook 05).",
     "C26": "Our start is stronger in every column: at 64 tries it already solves most problems, so GRPO has less to add there (notebook 06).",
+    "C27": "The mixed start is stronger than the article's, so fewer problems are left to gain; gains and losses then have the article's sign and size of loss (notebook 06).",
     "C29": "Our sums are shorter in tokens: no reply is padded and the tokenizer knows the task's words whole (notebook 06).",
     "C30": "A few sampled replies to four-digit sums are right by luck: three columns are worked, misread digits happen to fit (notebook 06 shows them).",
-    "C31": "The loophole was not found because there was nothing to reinforce: `mini`'s start writes no leading zero, as the article's mixed start did not (notebook 06).",
+    "C31": "The loophole was not found because there was next to nothing to reinforce: a leading zero is a rare slip of `mini`'s start, as the article's mixed start wrote none (notebook 06).",
     "C32": "No padding, and a stronger end: nearly every right reply has every column right (notebook 06).",
     "C34": "Every reply is a sum here too, but a shorter one: a chat prompt holds no digits, and nearly every reply works a single column (notebook 07).",
+    "C35": "`mini` needs three times the sums among chats to reach a usable start, and these runs took one thread each beside other work (data/LOG.md, notebook 07).",
+    "C36": "Our mixed start was made until GRPO could use it, so it is stronger than the article's; what GRPO then adds has the article's direction (notebook 07).",
+    "C37": "`mini` was tuned on short chats that end, and went on reading them in the mixed start; the article's model seldom ended its own (notebook 07).",
 }
 
 

@@ -499,6 +499,8 @@ def long_replies(model, source, digits):
 
 def _long_right(model, source, digits):
     rows = long_replies(model, source, digits)[1]
+    if not len(rows):
+        return None
     return Measured(*mean(rows, rows["strict"]), "1")
 
 
