@@ -1,5 +1,6 @@
 """Rules that every committed notebook keeps, each with a proof that it can fail; and proofs that strict nbval fails."""
 
+import ast
 import json
 import re
 import subprocess
@@ -106,6 +107,23 @@ def rule_code_is_short(nb):
     faults = [f"cell {i}: {n} lines of code, 40 at most" for i, n in lengths if n > 40]
     middle = median(n for _, n in lengths) if lengths else 0
     return faults + ([f"code cells have {middle} lines in the median, 8 at most"] if middle > 8 else [])
+
+
+def rule_imported_names_stay(nb):
+    """What a notebook imports, no cell of it may bind again: a later cell would call the wrong thing."""
+    bound = [(i, node) for i, c in code_cells(nb) for node in ast.parse(c.source).body]
+    imported = {a.asname or a.name.split(".")[0] for _, node in bound if isinstance(node, (ast.Import, ast.ImportFrom)) for a in node.names}
+    taken = [(i, name) for i, node in bound for name in rebound(node)]
+    return [f"cell {i}: binds {name} again, which the notebook imports" for i, name in taken if name in imported]
+
+
+def rebound(node):
+    """Names that a statement at the top of a cell binds by other means than an import; what happens inside a function stays there."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    inner = [part for part in ast.walk(node) if isinstance(part, (ast.FunctionDef, ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp))]
+    local = {id(part) for scope in inner for part in ast.walk(scope)}
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and id(part) not in local]
 
 
 def rule_has_20_to_50_cells(nb):
@@ -223,6 +241,8 @@ BREAKS = {
                      add_result("Text(0, 1, 'a')")],
     "no_semicolon_ends": [set_source("plot(x);\n")],
     "code_is_short": [set_source("x = 1\n" * 41), lambda nb: [c.update(source="x = 1\n" * 9) for c in nb.cells[:10]]],
+    "imported_names_stay": [lambda nb, again=again: (nb.cells[0].update(source="from grpo_lib import draw"), nb.cells[1].update(source=again))
+                            for again in ("def draw():\n    pass", "draw = 1", "for draw in range(3):\n    pass", "if 1:\n    a, draw = 1, 2")],
     "has_20_to_50_cells": [lambda nb: nb.cells.pop(),
                            lambda nb: nb.cells.extend([new_markdown_cell("x") for _ in range(31)])],
     "prints_numbers": [lambda nb: [c.update(outputs=[]) for c in nb.cells[:3]],
