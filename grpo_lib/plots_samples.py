@@ -11,8 +11,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from grpo_lib import draw
 
 COLOURS = {"chat": draw.ROLES["chat"], "warm": draw.ROLES["warm"], "grpo": draw.ROLES["grpo"], "mixed": draw.ROLES["mixed"], "mixed grpo": draw.ROLES["mixed"]}
-VERDICTS = {"right, every column right": draw.ROLES["grpo"], "right, padded": draw.LIGHT, "right, a wrong step or none": draw.ROLES["mixed"],
-            "wrong: reading": draw.CONTRAST, "wrong: sum": draw.MINUS, "wrong: carry, copying, missing": draw.ROLES["warm"], "wrong, no working": draw.ROLES["chat"]}
+VERDICTS = {"right, every column right": draw.ROLES["grpo"], "right, padded": "#9CCBEA", "right, a wrong step or none": draw.LIGHT,     # blue: right; no model's colour for an error
+            "wrong: reading": draw.CONTRAST, "wrong: sum": draw.MINUS, "wrong: carry, copying, missing": "#E8A07A", "wrong, no working": "#B9B9B9"}
 
 
 @draw.figure
@@ -47,19 +47,22 @@ def pass_at_k(curves, differences, labels, title):
 @draw.figure
 def gained(before, after, n, pairs, title):
     """Left: right samples of n before and after, a dot a problem, problems that just one side solved in full colour; right: how many those are, beside the
-    null. before, after (P,): counts; pairs: {words: (gained, lost)}, drawn from top to bottom."""
+    null. before, after (P,): counts; pairs: {words: (gained, lost)}, drawn from top to bottom, in grey the one that was not trained ("start again")."""
     fig, (left, right) = draw.new(title, 2, width_ratios=(1, 1.1))
     before, after = np.asarray(before), np.asarray(after)
     one = (before == 0) != (after == 0)
-    left.plot(before[~one], after[~one], "o", color=draw.ROLES["chat"], alpha=0.35, markersize=3.5, markeredgewidth=0)
+    left.plot(before[~one], after[~one], "o", color=draw.ROLES["chat"], alpha=0.35, markersize=3.5, markeredgewidth=0, clip_on=False)
     left.plot(before[one], after[one], "o", color=draw.ROLES["grpo"], markersize=4.5, markeredgewidth=0, clip_on=False, zorder=3)
     left.plot([0, n], [0, n], color=draw.INK, linewidth=1, linestyle="--")
-    left.set(xlabel=f"right of {n}, start", ylabel=f"right of {n}, after GRPO", xlim=(0, n), ylim=(0, n))
+    left.set(xlabel=f"right of {n}, start", ylabel=f"right of {n}, after GRPO", xlim=(-0.02 * n, n), ylim=(-0.02 * n, n))
+    if never := int(((before == 0) & (after == 0)).sum()):
+        draw.note(left, f"{never} never solved", 0, 0, 8, -1, ha="left", va="center")
     left.xaxis.set_major_locator(FixedLocator([0, n // 4, n // 2, 3 * n // 4, n]))
     left.yaxis.set_major_locator(FixedLocator([0, n // 4, n // 2, 3 * n // 4, n]))
     most = max(1, *(max(pair) for pair in pairs.values()))
     for y, (words, (up, down)) in enumerate(pairs.items()):
-        for value, sign, colour in ((up, 1, draw.ROLES["grpo"]), (down, -1, draw.MINUS)):
+        for value, sign, trained in ((up, 1, draw.ROLES["grpo"]), (down, -1, draw.MINUS)):
+            colour = draw.ROLES["chat"] if words == "start again" else trained
             right.barh(y, sign * value, 0.6, color=colour)
             draw.note(right, f"{value}", sign * value, y, 4 * sign, 0, colour, "left" if sign > 0 else "right", "center")
     right.axvline(0, color=draw.INK, linewidth=1)

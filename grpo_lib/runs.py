@@ -95,8 +95,9 @@ def seeds(arm, model="mini", quiet=False):
     found = [load(f"{arm}-s{k}", model, quiet=True) for k in numbers]
     if not quiet:
         minutes, live = [run.provenance["seconds"] / 60 for run in found], [str(k) for k, run in zip(numbers, found) if run.live]
+        machines = dict.fromkeys(run.provenance["machine"] for run in found)
         print(f"{model}/{arm}: seeds {' '.join(map(str, numbers))}{f' (live: {chr(32).join(live)})' if live else ''}, "
-              f"{len(found[0].metrics)} steps, {min(minutes):.0f} to {max(minutes):.0f} min a run on {found[0].provenance['machine']}")
+              f"{len(found[0].metrics)} steps, {min(minutes):.0f} to {max(minutes):.0f} min a run on {' or '.join(machines)}")
     return found
 
 
