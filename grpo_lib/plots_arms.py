@@ -40,7 +40,7 @@ def seeds_by_arm(rows, labels, title, start, xlabel, reach, base="main"):
     values = [v for row in rows for v in row["values"].values()]
     left.set(xlim=(min(start, *values) - 0.04, max(start, *values) + 0.04), xlabel=f"{xlabel}\n(dashed: the start)")
     ax.axvline(0, color=draw.INK, linewidth=0.8)
-    ax.set(xlim=(-1.05 * reach, 1.05 * reach), xlabel=f"minus {labels[base]}, same seed\n(grey: too small to be seen)")
+    ax.set(xlim=(-1.05 * reach, 1.05 * reach), xlabel=f"minus {labels[base]}, same seed\n(grey: under the noise floor)")
     for axis in (left, ax):
         axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axis.xaxis.set_major_locator(MaxNLocator(5))
@@ -115,7 +115,7 @@ def groups(expected, measured, outcome, title):
             axis.plot([G] * len(values), values, "o", color=MAIN, markersize=5, markeredgecolor="white", zorder=3)
     for G, (_, (mean, low, high)) in outcome.items():
         _bar(ax, mean, low, high, G, MAIN, upright=True)
-    left.set(ylabel="share of groups that teach", xlabel="replies in a group\n(dots: first steps of each run)")
+    left.set(ylabel="share of groups that teach", xlabel="replies in a group\n(dots: first step of each run)")
     ax.set(ylabel="right of samples, step 100", xlabel="replies in a group\n(dots: seeds)")
     for axis in (left, ax):
         axis.set_xscale("log", base=2)
