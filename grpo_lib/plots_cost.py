@@ -71,6 +71,7 @@ def plane(points, arrows, title, words=("held-out chat loss, nats per token (lef
     ax.set(xlabel=words[0], ylabel=words[1], xlim=(0, 1.12 * reach))
     ax.grid(True, axis="both")
     draw.percent(ax, min(1.05, 1.3 * top + 0.05))
+    ax.set_ylim(bottom=-0.05)                                   # a dot at 0 is a whole dot
     return fig
 
 
@@ -103,7 +104,7 @@ def mixing(starts, courses, title):
         steps, shares = max(seeds.values(), key=lambda course: course[0][-1])
         labels.append((steps[-1], np.mean([course[1][-1] for course in seeds.values()]), {"grpo": "from sums", "mixed grpo": "from mixed"}[source], COLOURS[source]))
     last = max(x for x, *_ in labels)
-    right.set(xlabel="GRPO step (a line a seed)", xlim=(0, last))
+    right.set(xlabel="GRPO step (a line a seed)", ylabel="right of samples", xlim=(0, last))
     draw.percent(right, 1.05)
     draw.ends(right, labels)
     return fig

@@ -96,8 +96,9 @@ def seeds(arm, model="mini", quiet=False):
     if not quiet:
         minutes, live = [run.provenance["seconds"] / 60 for run in found], [str(k) for k, run in zip(numbers, found) if run.live]
         machines = dict.fromkeys(run.provenance["machine"] for run in found)
-        print(f"{model}/{arm}: seeds {' '.join(map(str, numbers))}{f' (live: {chr(32).join(live)})' if live else ''}, "
-              f"{len(found[0].metrics)} steps, {min(minutes):.0f} to {max(minutes):.0f} min a run on {' or '.join(machines)}")
+        took = " to ".join(dict.fromkeys(f"{m:.0f}" for m in (min(minutes), max(minutes))))
+        print(f"{model}/{arm}: seed{'s' * (len(found) > 1)} {' '.join(map(str, numbers))}{f' (live: {chr(32).join(live)})' if live else ''}, "
+              f"{len(found[0].metrics)} steps, {took} min a run on {' or '.join(machines)}")
     return found
 
 

@@ -193,6 +193,6 @@ def test_all_seeds_of_an_arm(places, capsys):
     found = runs.seeds("main")
     assert [run.name for run in found] == ["main-s1", "main-s2", "main-s10"], "in order of the seed, and no other arm's"
     assert [run.live for run in found] == [False, True, False], "a live run goes before the recorded one"
-    assert capsys.readouterr().out == "mini/main: seeds 1 2 10 (live: 2), 2 steps, 2 to 2 min a run on 2 cores of x\n"
+    assert capsys.readouterr().out == "mini/main: seeds 1 2 10 (live: 2), 2 steps, 2 min a run on 2 cores of x\n"
     with pytest.raises(FileNotFoundError, match="no run mini/nokl-s1"):
         runs.seeds("nokl")
