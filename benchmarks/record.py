@@ -22,7 +22,7 @@ TARGETS = {("generate", "mini@256"): 3, ("generate", "smollm2@256"): 3, ("step",
            ("gemm_share", "train_smollm2"): 0.6, ("gemm_share", "decode_smollm2"): 0.5, ("gemm_share", "decode_mini"): 0.5}
 RATES = {"tokens_per_second": "tokens", "flops_per_second": "flops", "executed_per_second": "flops_executed",
          "bytes_per_second": "bytes"}
-KEYS = ["model", "weights", "x", "limit", "who", "setting"]
+KEYS = ["model", "weights", "x", "limit", "dtype", "who", "setting"]
 COLUMNS = ["part", *KEYS, "repeat", "seconds", "tokens", "flops", "flops_executed", "bytes"]
 
 
@@ -37,26 +37,27 @@ def cells(table, part):
 
 
 def ratios(cell, rival):
-    """{(model, weights, x): (ours / the rival's best, by tokens per second for generate, by seconds for a step)}."""
+    """{(model, weights, x, dtype): ours / the rival's best, by tokens per second for generate, by seconds for a step}."""
     speed = cell["tokens_per_second"] if rival == "transformers" else 1 / cell["seconds"]
     whole = cell.assign(speed=speed)[cell["setting"] != "train"]
-    best = whole.groupby(["who", "model", "weights", "x"], sort=False)["speed"].max()
+    best = whole.groupby(["who", "model", "weights", "x", "dtype"], sort=False)["speed"].max()
     who = best.index.get_level_values("who")
     return (best[who == "ours"].droplevel("who") / best[who == rival].droplevel("who")).dropna().to_dict()
 
 
 def summarise(table):
-    """summary.json's numbers from the rows of runs.csv. `mini@256` is the lower of chat and warm, and so is each share.
+    """summary.json's numbers from the rows of runs.csv. `mini@256` is the lower of chat and warm, and so is each share; what is not in float32 names its dtype.
 
     gemm_share: needed work a second over the rate of the products alone; executed_share counts padding and prompts read
     again as work too; bandwidth_share: what decoding must read a second over what a copy moves."""
     parts, out = {part: cells(table, part) for part in PARTS}, {key: {} for key in (
         "generate", "step", "gemm_share", "executed_share", "bandwidth_share", "gemm_flops_per_second")}
     lower = lambda part, key, value: out[part].update({key: min(value, out[part].get(key, value))})
-    for (model, weights, x), ratio in ratios(parts["generate"], "transformers").items():
-        out["generate"][f"{model}-{weights}@{x:.0f}"] = ratio
-        lower("generate", f"{model}@{x:.0f}", ratio)
-    for (model, _, x), ratio in ratios(parts["step"], "trl").items():
+    told = lambda key, dtype: key if dtype == "float32" else f"{key} {dtype}"
+    for (model, weights, x, dtype), ratio in ratios(parts["generate"], "transformers").items():
+        out["generate"][told(f"{model}-{weights}@{x:.0f}", dtype)] = ratio
+        lower("generate", told(f"{model}@{x:.0f}", dtype), ratio)
+    for (model, *_), ratio in ratios(parts["step"], "trl").items():
         lower("step", model, ratio)
     limits, rates = parts["limits"], out["gemm_flops_per_second"]
     for row in limits[limits["who"] != "copy"].itertuples():                         # the faster way to use the cores
@@ -66,12 +67,12 @@ def summarise(table):
     train, decode = parts["step"].query("setting == 'train'"), parts["generate"].query("who == 'ours' and x == 256")
     for what, rows in (("train", train), ("decode", decode)):
         for row in rows.itertuples():
-            if rate := rates.get(f"{what}_{row.model}_float32"):
-                lower("gemm_share", f"{what}_{row.model}", row.flops_per_second / rate)
+            if rate := rates.get(f"{what}_{row.model}_{row.dtype}"):
+                lower("gemm_share", told(f"{what}_{row.model}", row.dtype), row.flops_per_second / rate)
                 if what == "train":
                     lower("executed_share", f"train_{row.model}", row.executed_per_second / rate)
                 else:
-                    lower("bandwidth_share", f"decode_{row.model}", row.bytes_per_second / copied)
+                    lower("bandwidth_share", told(f"decode_{row.model}", row.dtype), row.bytes_per_second / copied)
     out["copy_bytes_per_second"] = None if np.isnan(copied) else float(copied)
     plain = lambda cell: json.loads(cell.dropna(axis=1, how="all").to_json(orient="records"))
     out["cells"] = {part: plain(cell) for part, cell in parts.items()}
@@ -79,12 +80,12 @@ def summarise(table):
 
 
 def write(rows, part, name, seconds, words, threads, folder=OUT):
-    """Put rows in place of earlier ones of the same part, model, weights and x; write runs.csv and summary.json anew."""
+    """Put rows in place of earlier ones of the same part, model, weights, x and dtype; write runs.csv and summary.json anew."""
     folder.mkdir(parents=True, exist_ok=True)
     table, path, before = pd.DataFrame(rows).assign(part=part).reindex(columns=COLUMNS), folder / "runs.csv", {}
     if path.is_file():
         old, before = pd.read_csv(path, encoding="utf-8"), read(folder)
-        keys = lambda rows: pd.MultiIndex.from_frame(rows[["part", "model", "weights", "x"]])
+        keys = lambda rows: pd.MultiIndex.from_frame(rows[["part", "model", "weights", "x", "dtype"]])
         table = pd.concat([old[~keys(old).isin(keys(table))], table])
     made = runs.provenance(seconds, command=" ".join(["python -m benchmarks.speed", *words]), threads=threads)
     made["versions"] |= {d.name: d.version for d in metadata.distributions() if d.name in ("transformers", "trl")}

@@ -4,7 +4,7 @@
 
 Parts: `generate` (replies against transformers' `generate`), `step` (a whole GRPO step against TRL's), `limits` (matrix
 products at the models' own shapes, memory bandwidth), `growth` (seconds against rows, limit, group, model). Rivals take turns
-within one process on the same weights, dtype (float32), prompts and settings. Every single timing is a row of
+within one process on the same weights, dtype, prompts and settings (`--dtype bfloat16` for `generate`). Every single timing is a row of
 data/speed/runs.csv; data/speed/summary.json is a function of those rows (record.py), so parts may be run one by one: a
 new timing replaces the old ones of its part, model, weights and size. Reply tokens count up to and including the first end
 token. Needs the extra `benchmarks`.
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -77,19 +78,20 @@ def theirs(model, tokenizer, prompts, limit, cache):
     return first_ends(out[:, S:], tokenizer.end_ids)
 
 
-def needs(cfg, prompts, lengths):
-    """What drawing these replies needs, as columns of a row."""
+def needs(cfg, prompts, lengths, size=4):
+    """What drawing these replies needs, as columns of a row; size: bytes of a number."""
     lengths = [int(n) for n in lengths]
     workers = min(torch.get_num_threads(), max(1, len(prompts) // LEAST))
     return {"tokens": sum(lengths), "flops": flops(cfg, *needed(prompts, lengths)),
-            "bytes": decode_bytes(cfg, prompts, lengths, workers)}
+            "bytes": decode_bytes(cfg, prompts, lengths, workers, size)}
 
 
 def measure_generate(name, weights, path, args):
     """Rows of part `generate`: ours and both caches of transformers in turns; after the first its faster one goes on alone."""
     from transformers import AutoModelForCausalLM
-    model, tokenizer = load(path)
-    rival, limit = AutoModelForCausalLM.from_pretrained(find(path), dtype=torch.float32).eval(), args.limit or LIMIT[name]
+    dtype = getattr(torch, args.dtype)
+    model, tokenizer = load(path, dtype=dtype)
+    rival, limit = AutoModelForCausalLM.from_pretrained(find(path), dtype=dtype).eval(), args.limit or LIMIT[name]
     ours = lambda prompts, limit, k: generate(model, prompts, limit, 1.0, tokenizer.end_ids, stream("speed", k)).lengths
     calls = {"ours": ours, "dynamic": lambda prompts, limit, k: theirs(rival, tokenizer, prompts, limit, "dynamic"),
              "static": lambda prompts, limit, k: theirs(rival, tokenizer, prompts, limit, "static")}
@@ -104,16 +106,16 @@ def measure_generate(name, weights, path, args):
                 spent, lengths = timed(lambda: calls[setting](prompts, limit, k))
                 if setting != "ours":
                     seconds[setting] = spent / int(lengths.sum())
-                yield {"model": name, "weights": weights, "x": count, "limit": limit, "setting": setting, "repeat": k,
+                yield {"model": name, "weights": weights, "x": count, "limit": limit, "dtype": args.dtype, "setting": setting, "repeat": k,
                        "who": "ours" if setting == "ours" else "transformers", "seconds": spent,
-                       **needs(model.cfg, prompts, lengths)}
+                       **needs(model.cfg, prompts, lengths, dtype.itemsize)}
 
 
 def measure_step(name, weights, path, args):
     """Rows of part `step`: a step of TRL and one of ours in turns, for each micro-batch of TRL's; a warm-up comes first."""
     cfg = STEP[name]
     cfg = replace(cfg, max_tokens=args.limit or cfg.max_tokens, problems=args.problems or cfg.problems)
-    common = {"model": name, "weights": weights, "x": cfg.problems * cfg.group, "limit": cfg.max_tokens}
+    common = {"model": name, "weights": weights, "x": cfg.problems * cfg.group, "limit": cfg.max_tokens, "dtype": "float32"}
     for micro in args.micro or MICRO[name]:
         model, tokenizer = load(path)
         ref = load(path)[0].requires_grad_(False).eval()
@@ -189,9 +191,9 @@ def products(M, sides, dtype, training):
 def product_times(cfg, M, dtype, training, ways, repeat):
     """Rows of the products of a whole model on M tokens: one block's seconds as often as there are blocks, and the head's.
 
-    threads: all cores inside each product; cores: every core does the whole by itself at once, as the library works. In bfloat16
-    the blocks' forward alone on 16 tokens: where there are no units for it more would take minutes."""
-    cores, small = torch.get_num_threads(), dtype == "bfloat16"
+    threads: all cores inside each product; cores: every core does the whole by itself at once, as the library works. Where bfloat16
+    has no units, the blocks' forward alone on 16 tokens: more would take minutes."""
+    cores, small = torch.get_num_threads(), dtype == "bfloat16" and not quick_bfloat16()
     M = min(M, 16) if small else M
     parts = [(cfg.num_hidden_layers, *products(M, shapes(cfg), dtype, training and not small))]
     if not small:
@@ -203,7 +205,17 @@ def product_times(cfg, M, dtype, training, ways, repeat):
             seconds = sum(times * timed(lambda: run(work))[0] for times, work, _ in parts)
             if k >= 0:
                 count = copies * sum(times * n for times, _, n in parts)
-                yield {"x": M, "setting": f"{dtype} {way}", "repeat": k, "seconds": seconds, "flops": count}
+                yield {"x": M, "dtype": dtype, "setting": f"{dtype} {way}", "repeat": k, "seconds": seconds, "flops": count}
+
+
+@lru_cache
+def quick_bfloat16():
+    """Whether products in bfloat16 are no slower than in float32 here: the best of three of each."""
+    best = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        a, b = torch.randn(256, 512).to(dtype), torch.randn(512, 512).to(dtype)
+        best[dtype] = min(timed(lambda: a @ b)[0] for _ in range(4))
+    return best[torch.bfloat16] <= best[torch.float32]
 
 
 def measure_limits(name, _, path, args):
@@ -218,14 +230,14 @@ def measure_limits(name, _, path, args):
     source, target = torch.zeros(2 ** 25), torch.zeros(2 ** 25)
     for k in range(2 * args.repeat):
         seconds, _ = timed(lambda: target.copy_(source))
-        yield {**common, "who": "copy", "setting": "float32", "repeat": k, "seconds": seconds, "bytes": 8 * len(source)}
+        yield {**common, "who": "copy", "dtype": "float32", "setting": "float32", "repeat": k, "seconds": seconds, "bytes": 8 * len(source)}
 
 
 def measure_growth(name, weights, path, args):
     """Rows of part `growth`: seconds of generate against rows, reply limit and group size; of the update against rows."""
     model, tokenizer = load(path)
     limit, sweeps = args.limit or LIMIT[name], SWEEPS[name]
-    most, common = max(args.rows), {"model": name, "weights": weights}
+    most, common = max(args.rows), {"model": name, "weights": weights, "dtype": "float32"}
     points = [("rows", n, n, limit, 8) for n in sweeps["rows"] if n <= 2 * most]
     points += [("limit", n, most, n, 8) for n in sweeps["limit"]]
     points += [("group", n, most, limit, n) for n in sweeps["group"] if n <= most]
@@ -260,6 +272,7 @@ def parser():
     p.add_argument("--rows", nargs="+", type=int, default=(8, 64, 256), help="replies at once; the largest bounds growth")
     p.add_argument("--repeat", type=int, default=3, help="turns of generate, limits and growth")
     p.add_argument("--steps", type=int, default=4, help="turns of a GRPO step; of two or more the first is only a warm-up")
+    p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of both sides of generate")
     p.add_argument("--limit", type=int, help=f"reply tokens ({LIMIT}; for a step {MAIN.max_tokens})")
     p.add_argument("--problems", type=int, help="problems of a GRPO step, 8 replies each")
     p.add_argument("--micro", nargs="+", type=int, help="rows of TRL's micro-batches to try")

@@ -77,7 +77,7 @@ def test_tokens_are_counted_to_the_first_end(bench):
 
 
 def row(part, who, seconds, setting="ours", model="mini", weights="warm", x=256, **more):
-    return {"part": part, "model": model, "weights": weights, "x": x, "limit": 8, "who": who, "setting": setting, "repeat": 0,
+    return {"part": part, "model": model, "weights": weights, "x": x, "limit": 8, "dtype": "float32", "who": who, "setting": setting, "repeat": 0,
             "seconds": seconds, **more}
 
 
@@ -100,6 +100,17 @@ def test_the_summary_follows_from_the_rows(bench):
     assert out["step"] == {"mini": 2.5}, "TRL's faster micro-batch is the rival"
     assert out["gemm_share"] == {"train_mini": 0.5, "decode_mini": 0.5}, "the lower of the weights, over the faster way to use the cores"
     assert out["executed_share"] == {"train_mini": 0.625} and out["bandwidth_share"] == {"decode_mini": 0.2}
+
+
+def test_bfloat16_is_told_apart_from_float32(bench):
+    record = bench("record")
+    more = [r | {"dtype": "bfloat16", "seconds": r["seconds"] / (4 if r["who"] == "ours" else 2)} for r in TABLE if r["part"] == "generate"]
+    more.append(row("limits", "decode", 1.0, "bfloat16 cores", flops=4000, weights="any") | {"dtype": "bfloat16"})
+    alone, out = (record.summarise(pd.DataFrame(rows).reindex(columns=record.COLUMNS)) for rows in (TABLE, TABLE + more))
+    assert out["generate"]["mini@256 bfloat16"] == 4.0, "twice the ratio of float32, 2.0"
+    assert out["gemm_share"]["decode_mini bfloat16"] == 0.5, "four times the work a second over four times the rate"
+    for part in ("generate", "step", "gemm_share"):
+        assert out[part].items() >= alone[part].items(), f"{part}: float32's numbers moved"
 
 
 def test_a_new_timing_replaces_its_own_rows_only(bench, tmp_path):
