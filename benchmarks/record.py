@@ -161,7 +161,7 @@ def speed_figure(summary):
         x, y, colour = worst["x"], worst["tokens_per_second"], draw.ROLES["grpo" if who == "ours" else "chat"]
         reach = [y - y * worst["seconds"] / worst["high"], y * worst["seconds"] / worst["low"] - y]
         left.errorbar(x, y, reach, color=colour, marker="o", linestyle="-" if model == "mini" else "--", capsize=2)
-        ends.append((x.iloc[-1], y.iloc[-1], f"{model}, {who}", colour, 7 if who == "ours" else -14))
+        ends.append((x.iloc[-1], y.iloc[-1], f"{model}, {who}", colour, 7 if who == "ours" else -20))
     left.set(xscale="log", yscale="log", xlabel="replies at once", ylabel="reply tokens per second")
     left.set_xticks(sorted(set(cell["x"])), [f"{x:.0f}" for x in sorted(set(cell["x"]))])
     left.xaxis.set_minor_locator(NullLocator())

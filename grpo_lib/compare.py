@@ -103,7 +103,7 @@ def spell(rows, base="main"):
     lines = [("arm", "seeds", "mean", "95% over seeds", f"minus {base}", "95%", "Holm p", "noise floor", "each seed")]
     for r in rows:
         lines.append((r["arm"], str(r["n"]), dash(r["mean"], "{:.1%}"), span(r["low"], r["high"], 0.0, "{:.1%}"),
-                      dash(r["difference"], "{:+.1%}"), span(r["d_low"], r["d_high"], -1.0, "{:+.1%}"), dash(r["holm"], "{:.3f}"),
+                      dash(r["difference"], "{:+.1%}"), span(r["d_low"], r["d_high"], -1.0, "{:+.1%}"), "<0.001" if r["holm"] < 0.0005 else dash(r["holm"], "{:.3f}"),
                       ">100%" if r["noise_floor"] > 1 else dash(r["noise_floor"], "{:.1%}"),
                       " ".join(f"{seed}: {v:.1%}" for seed, v in r["values"].items())))
     wide = [max(map(len, column)) for column in zip(*lines)]

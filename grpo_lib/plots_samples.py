@@ -56,7 +56,7 @@ def gained(before, after, n, pairs, title):
     left.plot([0, n], [0, n], color=draw.INK, linewidth=1, linestyle="--")
     left.set(xlabel=f"right of {n}, start", ylabel=f"right of {n}, after GRPO", xlim=(-0.02 * n, n), ylim=(-0.02 * n, n))
     if never := int(((before == 0) & (after == 0)).sum()):
-        draw.note(left, f"{never} never solved", 0, 0, 8, -1, ha="left", va="center")
+        draw.note(left, f"{never} never solved", 0, 0, 8, 9, ha="left", va="bottom")
     left.xaxis.set_major_locator(FixedLocator([0, n // 4, n // 2, 3 * n // 4, n]))
     left.yaxis.set_major_locator(FixedLocator([0, n // 4, n // 2, 3 * n // 4, n]))
     most = max(1, *(max(pair) for pair in pairs.values()))

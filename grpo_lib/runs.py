@@ -95,7 +95,7 @@ def seeds(arm, model="mini", quiet=False):
     found = [load(f"{arm}-s{k}", model, quiet=True) for k in numbers]
     if not quiet:
         minutes, live = [run.provenance["seconds"] / 60 for run in found], [str(k) for k, run in zip(numbers, found) if run.live]
-        machines = dict.fromkeys(run.provenance["machine"] for run in found)
+        machines = dict.fromkeys(run.provenance["machine"].replace("1 cores", "1 core") for run in found)    # as some early records say
         took = " to ".join(dict.fromkeys(f"{m:.0f}" for m in (min(minutes), max(minutes))))
         print(f"{model}/{arm}: seed{'s' * (len(found) > 1)} {' '.join(map(str, numbers))}{f' (live: {chr(32).join(live)})' if live else ''}, "
               f"{len(found[0].metrics)} steps, {took} min a run on {' or '.join(machines)}")
