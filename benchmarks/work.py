@@ -30,12 +30,13 @@ def needed(prompts, lengths):
 
 
 def executed(prompts, lengths, micros):
-    """The same as scoring carries it out: each micro-batch (list of rows) reads its prompts anew, all padded."""
-    out = np.zeros(3, dtype=np.int64)
+    """The same as an update carries it out: the distinct prompts once, then micro-batches (lists of rows) of replies, all padded."""
+    distinct = {tuple(p) for p in prompts}
+    D, S = len(distinct), max(map(len, distinct))
+    out = np.array([D * S, 0, D * S * S])
     for rows in micros:
-        distinct = {tuple(prompts[i]) for i in rows}
-        D, S, T, B = len(distinct), max(map(len, distinct)), max(lengths[i] for i in rows) - 1, len(rows)
-        out += (D * S + B * T, sum(lengths[i] for i in rows), D * S * S + B * T * (S + T))
+        T, B = max(lengths[i] for i in rows) - 1, len(rows)
+        out += (B * T, sum(lengths[i] for i in rows), B * T * (S + T))
     return tuple(map(int, out))
 
 

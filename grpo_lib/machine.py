@@ -35,9 +35,10 @@ def spread(work, parts, device="cpu", most=None):
         torch.set_num_threads(cores)                           # the threads changed the default of those to come
 
 
-def gradients(model, loss_of, parts):
-    """Set .grad of the model's parameters to that of the sum of loss_of(part)[0] over parts. -> the second values, in order."""
-    params, device = [p for p in model.parameters() if p.requires_grad], next(model.parameters()).device
+def gradients(model, loss_of, parts, leaves=()):
+    """Set .grad of the model's parameters, and of `leaves`, to that of the sum of loss_of(part)[0] over parts. -> the second
+    values, in order."""
+    params, device = [*(p for p in model.parameters() if p.requires_grad), *leaves], next(model.parameters()).device
     count = min(lanes(device), len(parts))
 
     def lane(first):

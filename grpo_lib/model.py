@@ -29,13 +29,59 @@ class RMSNorm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x):
-        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+        return Normed.apply(x, self.weight, self.eps) if torch.is_grad_enabled() else normed(x, self.weight, self.eps)[0]
+
+
+def normed(x, weight, eps):
+    """(x / rms(x) * weight, 1 / rms(x)): one pass for the squares, two for the product."""
+    n = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    r = (n * n).div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (x * r).to(x.dtype).mul_(weight), r
+
+
+class Normed(torch.autograd.Function):
+    """`normed` with its gradient in fewer passes over the memory than autograd takes (benchmarks/README.md)."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps):
+        y, r = normed(x, weight, eps)
+        ctx.save_for_backward(x, weight, r)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight, r = ctx.saved_tensors
+        unit = x * r                                           # y = unit * weight
+        both = g * unit
+        along = (both @ weight)[..., None] / x.shape[-1]       # what the gradient has along x, which the norm takes out
+        return (g * weight).addcmul_(unit, along, value=-1).mul_(r), both.flatten(0, -2).sum(0), None
 
 
 def rotate(x, cos, sin):
     """Rotary embedding of x (B, H, S, D) by angles cos, sin (B, 1, S, D/2), halves paired as in Llama."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+    return Rotated.apply(x, cos, sin) if torch.is_grad_enabled() else rotated(x, cos, sin)
+
+
+def rotated(x, cos, sin, way=1):
+    """x turned by the angle, or back (way -1)."""
+    out = torch.empty_like(x)
+    (a, b), (left, right) = x.chunk(2, -1), out.chunk(2, -1)
+    torch.mul(a, cos, out=left).addcmul_(b, sin, value=-way)
+    torch.mul(b, cos, out=right).addcmul_(a, sin, value=way)
+    return out
+
+
+class Rotated(torch.autograd.Function):
+    """`rotated`, whose gradient is turned back by the same angle."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        return rotated(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx, g):
+        return rotated(g, *ctx.saved_tensors, way=-1), None, None
 
 
 class Attention(nn.Module):
@@ -98,9 +144,10 @@ class Prefix:
         self.kv, self.valid, self.length, self.where = [], valid, 0, None
 
     def share(self, where):
-        """Later tokens come in len(where) rows, the i-th behind prompt where[i]."""
-        self.where, self.length = where, self.valid.shape[1]
-        return self
+        """For later tokens in len(where) rows, the i-th behind prompt where[i]; several may share one reading, side by side."""
+        shared = Prefix(self.valid)
+        shared.kv, shared.where, shared.length = self.kv, where, self.valid.shape[1]
+        return shared
 
     def extend(self, valid):
         """Room for the next tokens, valid (B, S). -> (B, keys) bool, which of all keys are real; (S,) the new ones among them."""

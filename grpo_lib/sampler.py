@@ -191,12 +191,17 @@ def draw(logits, temperature, u):
 def score(model, prompts, tokens, lengths, temperature=1.0):
     """Log-probabilities (B, T) of reply tokens under the model as it is, with gradient; 0 where a row has no token.
 
-    prompts: lists of ids; tokens (B, T); lengths (B,). Each distinct prompt is read once, its replies follow it, and logits
-    are computed where a reply token is predicted, nowhere else: the first from its prompt's end, token t from token t - 1."""
-    device, T = model.cos.device, int(lengths.max())
+    prompts: lists of ids; tokens (B, T); lengths (B,). Each distinct prompt is read once, its replies follow it."""
+    return follow(model, read(model, prompts), tokens, lengths, temperature)
+
+
+def follow(model, told, tokens, lengths, temperature=1.0):
+    """score's second half: told is what `read` gave, row i follows prompt where[i] of it. Micro-batches may share one reading.
+
+    Logits are computed where a reply token is predicted, nowhere else: the first from its prompt's end, token t from token t - 1."""
+    (prefix, last, where), device, T = told, model.cos.device, int(lengths.max())
     mask = reply_mask(lengths, T).bool().to(device)
     tokens = tokens.to(device)
-    prefix, last, where = read(model, prompts)
     states = last.index_select(0, where)[:, None][:, :T]
     if T > 1:                                                  # a row's last token predicts nothing: it is not read
         later = model.hidden(tokens[:, :T - 1], mask[:, 1:], prefix.share(where))
@@ -204,6 +209,16 @@ def score(model, prompts, tokens, lengths, temperature=1.0):
     flat = token_logprobs(model.head(states[mask])[:, None], tokens[:, :T][mask][:, None], temperature)[:, 0]
     out = torch.zeros(tokens.shape, device=device)
     return out.index_put(tuple(mask.nonzero().T), flat)
+
+
+def cut(prefix, last):
+    """(prefix, last, whole, leaves): a reading cut off from its graph. `leaves` collect the gradient of all that follows it; then
+    `torch.autograd.backward(whole, [leaf.grad for leaf in leaves])` sends it through the prompts, once for all micro-batches."""
+    whole = [last, *(tensor for pair in prefix.kv for tensor in pair)]
+    leaves = [tensor.detach().requires_grad_() for tensor in whole]
+    bare = Prefix(prefix.valid)
+    bare.kv = list(zip(leaves[1::2], leaves[2::2]))
+    return bare, leaves[0], whole, leaves
 
 
 def micro_batches(lengths, limit, lanes=1):

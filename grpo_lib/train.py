@@ -26,7 +26,7 @@ from grpo_lib.config import as_dict, differences
 from grpo_lib.loss import binding, group_advantages, grpo_loss
 from grpo_lib.machine import gradients, lanes, peak_mib, spread
 from grpo_lib.model import load, replacing, save
-from grpo_lib.sampler import generate, micro_batches, score
+from grpo_lib.sampler import cut, follow, generate, micro_batches, read
 from grpo_lib.sft import adamw
 from grpo_lib.task import heldout, sampling_set, training_batch
 
@@ -59,21 +59,25 @@ def rollout(model, tokenizer, cfg, step, checker=None):
     return Batch(problems, prompts, samples, texts, r, group_advantages(r, cfg.std))
 
 
-def score_rows(model, prompts, samples, rows, cfg):
-    """Log-probabilities (len(rows), T) of these rows of samples under model, T cut to their longest reply."""
-    lengths = samples.lengths[rows]
-    T = int(lengths.max())
-    return score(model, [prompts[i] for i in rows], samples.tokens[rows, :T], lengths, cfg.temperature)
+def score_rows(model, told, samples, rows, cfg):
+    """Log-probabilities (len(rows), T) of these rows of samples under model, T cut to their longest reply; told: `read` of all prompts."""
+    (prefix, last, where), lengths = told, samples.lengths[rows]
+    return follow(model, (prefix, last, where[rows]), samples.tokens[rows, :int(lengths.max())], lengths, cfg.temperature)
 
 
 def update(model, ref, optimizer, batch, cfg):
     """All optimizer steps of one batch: `updates` minibatches of whole groups, one pass, `old` fixed. -> metrics.
+
+    Each distinct prompt is read once a minibatch, by policy and reference; micro-batches of replies follow, and their gradients
+    go back through the prompts together.
 
     Rows of groups that agree are left out where beta is 0: their gradient is exactly zero and `norm` still counts them. A
     minibatch of nothing else takes no optimizer step (Adam's momentum alone would move the weights).
     ValueError if loss or gradient is not finite; the weights are then as before that optimizer step."""
     lengths, adv, mask = batch.samples.lengths, batch.adv.flatten(), batch.samples.mask()
     old = score_all(model, batch.prompts, batch.samples, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
+    with torch.inference_mode():
+        home = read(ref, batch.prompts) if cfg.beta > 0 else None
     sums = dict.fromkeys(("loss", "kl", "clipped", "binding", "mismatch", "scored"), 0.0)
     norms, size = [], cfg.problems // cfg.updates * cfg.group
     for first in range(0, len(adv), size):
@@ -84,8 +88,12 @@ def update(model, ref, optimizer, batch, cfg):
             continue
         norm = int(lengths[list(part)].sum()) if cfg.agg == "token-mean" else size
         micros = [[rows[i] for i in micro] for micro in micro_batches(lengths[rows].tolist(), cfg.micro_tokens, lanes(model.cos.device))]
-        for add in gradients(model, lambda micro: micro_loss(model, ref, batch, micro, old, adv, mask, norm, cfg), micros):
+        prefix, last, where = read(model, [batch.prompts[i] for i in part])
+        prefix, last, whole, leaves = cut(prefix, last)
+        told = prefix, last, torch.nn.functional.pad(where, (first, 0))             # row i of the batch, as elsewhere
+        for add in gradients(model, lambda micro: micro_loss(model, ref, batch, micro, old, adv, mask, norm, cfg, told, home), micros, leaves):
             sums = {k: sums[k] + add[k] for k in sums}
+        torch.autograd.backward(whole, [leaf.grad for leaf in leaves])
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip_norm).item())
         if not math.isfinite(norms[-1]) or not math.isfinite(sums["loss"]):
             raise ValueError(f"loss {sums['loss']}, gradient norm {norms[-1]}: not finite; lower --lr (now {cfg.lr}); the weights are as before this optimizer step")
@@ -98,10 +106,12 @@ def update(model, ref, optimizer, batch, cfg):
 def score_all(model, prompts, samples, cfg):
     """Log-probabilities (B, T) of all samples under model, without gradient, micro-batch by micro-batch."""
     out = torch.zeros_like(samples.logp)
+    with torch.inference_mode():
+        told = read(model, prompts)
 
     def work(rows):
         with torch.inference_mode():
-            return score_rows(model, prompts, samples, rows, cfg)
+            return score_rows(model, told, samples, rows, cfg)
 
     micros = micro_batches(samples.lengths.tolist(), cfg.micro_tokens, lanes(model.cos.device))
     for rows, lp in zip(micros, spread(work, micros, model.cos.device)):
@@ -109,16 +119,16 @@ def score_all(model, prompts, samples, cfg):
     return out
 
 
-def micro_loss(model, ref, batch, rows, old, adv, mask, norm, cfg):
-    """The loss of one micro-batch, and its sums over reply tokens for the log."""
-    logp = score_rows(model, batch.prompts, batch.samples, rows, cfg)
+def micro_loss(model, ref, batch, rows, old, adv, mask, norm, cfg, told, home):
+    """The loss of one micro-batch, and its sums over reply tokens for the log; told, home: the prompts as policy and reference read them."""
+    logp = score_rows(model, told, batch.samples, rows, cfg)
     T, device = logp.shape[1], logp.device
     m, a, drawn = mask[rows, :T].to(device), adv[rows].to(device), batch.samples.logp[rows, :T].to(device)
     before = logp.detach() if old is None else old[rows, :T].to(device)      # one update: the scoring pass is this pass
     base = None
     if cfg.beta > 0:
         with torch.inference_mode():
-            base = score_rows(ref, batch.prompts, batch.samples, rows, cfg)
+            base = score_rows(ref, home, batch.samples, rows, cfg)
         base = base.clone()
     loss, kl, clipped = grpo_loss(logp, before, base, a, m, cfg.eps, cfg.beta, cfg.agg, cfg.max_tokens, norm)
     return loss, {"loss": loss.item(), "kl": kl.sum().item(), "clipped": clipped.sum().item(), "scored": m.sum().item(),

@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lib.config import ROOT
-from grpo_lib.sampler import generate, score
+from grpo_lib.sampler import follow, generate, read
 
 
 @pytest.fixture
@@ -42,10 +42,13 @@ def test_scoring_executes_what_is_counted_and_its_backward_twice_that(bench, mak
     work, model = bench("work"), make_model(num_key_value_heads=4)
     tokens, lengths = torch.randint(5, 300, (5, 6)), torch.tensor(LENGTHS)
     micros = [[0, 1, 2], [3, 4]]
-    cut = lambda rows: (model, [PROMPTS[i] for i in rows], tokens[rows], lengths[rows])
+    def scored():
+        prefix, last, where = read(model, PROMPTS)
+        return sum(follow(model, (prefix, last, where[rows]), tokens[rows], lengths[rows]).sum() for rows in micros)
+
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        forward = counted(lambda: [score(*cut(rows)) for rows in micros])
-        both = counted(lambda: [score(*cut(rows)).sum().backward() for rows in micros])
+        forward = counted(scored)
+        both = counted(lambda: scored().backward())
     assert forward == work.flops(model.cfg, *work.executed(PROMPTS, LENGTHS, micros))
     assert both == 3 * forward, "policy's forward and backward are three forwards"
 

@@ -347,10 +347,22 @@ def test_steps_raise_a_reward_that_can_be_earned(tiny, agg, updates, beta):
 
 def test_ids_are_never_encoded_again(tiny, monkeypatch):
     model, tokenizer = tiny
-    encoded, scored = [], []
-    real, real_score = type(tokenizer).encode, train.score
+    encoded, scored, prompts_of = [], [], {}
+    real, real_read, real_follow = type(tokenizer).encode, train.read, train.follow
+
+    def noted_read(model, prompts):
+        told = real_read(model, prompts)
+        prompts_of[id(told[0].valid)] = told[0].valid, list(dict.fromkeys(map(tuple, prompts)))
+        return told
+
+    def noted_follow(model, told, tokens, lengths, *rest):
+        distinct = prompts_of[id(told[0].valid)][1]
+        scored.extend((distinct[w], tuple(row[:n].tolist())) for w, row, n in zip(told[2].tolist(), tokens, lengths.tolist()))
+        return real_follow(model, told, tokens, lengths, *rest)
+
     monkeypatch.setattr(type(tokenizer), "encode", lambda self, text: encoded.append(text) or real(self, text))
-    monkeypatch.setattr(train, "score", lambda model, *given: scored.append(given[:3]) or real_score(model, *given))
+    monkeypatch.setattr(train, "read", noted_read)
+    monkeypatch.setattr(train, "follow", noted_follow)
     cfg = replace(CFG, beta=0.1)
     batch = make_batch(tiny, cfg)
     asked = {tokenizer.render([{"role": "user", "content": p.prompt}], True) for p in batch.problems}
@@ -361,7 +373,7 @@ def test_ids_are_never_encoded_again(tiny, monkeypatch):
     train.describe(batch)
     assert encoded == [], "text was encoded on the way to the loss"
     ids = batch.samples.ids()
-    got = {(tuple(p), tuple(row[:n].tolist())) for given in scored for p, row, n in zip(*given)}
+    got = set(scored)
     wanted = {(tuple(p), tuple(r)) for p, r in zip(batch.prompts, ids)}
     assert got == wanted, "the trainer saw other ids than were sampled"
     assert any(real(tokenizer, tokenizer.decode(r)) != r for r in ids), "encoding again would not have shown"
