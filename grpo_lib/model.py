@@ -22,7 +22,7 @@ from grpo_lib.tokenizer import Tokenizer, read_json
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight, the mean square taken in float32."""
+    """x / rms(x) * weight, the mean square taken in float32 at least."""
 
     def __init__(self, size, eps):
         super().__init__()
@@ -34,7 +34,7 @@ class RMSNorm(nn.Module):
 
 def normed(x, weight, eps):
     """(x / rms(x) * weight, 1 / rms(x)): one pass for the squares, two for the product."""
-    n = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    n = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
     r = (n * n).div_(x.shape[-1]).add_(eps).rsqrt_()
     return (x * r).to(x.dtype).mul_(weight), r
 

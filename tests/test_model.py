@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import grpo_lib.model
-from grpo_lib.model import Cache, Prefix, find, load, read_config, replacing, save
+from grpo_lib.model import Cache, Normed, Prefix, Rotated, find, load, normed, read_config, replacing, rotated, save
 
 FAULTS = runpy.run_path(str(Path(__file__).parent / "data" / "fault_checks.py"))
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -405,6 +405,49 @@ def test_the_gradient_reaches_a_shared_prompt_once_for_each_of_its_replies(make_
         grads.append([p.grad for p in model.parameters()])
     for (name, _), a, b in zip(model.named_parameters(), *grads):
         assert torch.allclose(a, b, atol=2e-4, rtol=1e-3), f"gradient of {name} differs from whole rows'"
+
+
+# ---- operations with their own gradient
+
+def both_ways(work, plain, *leaves):
+    """Values and gradients of work and of plain, which autograd takes apart, under the same random push."""
+    out = []
+    for f in (work, plain):
+        own = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+        y = f(*own)
+        push = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=y.dtype)
+        out.append([y, *torch.autograd.grad((y * push).sum(), own)])
+    return zip(*out)
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (2, 1, 12)])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
+def test_the_norm_and_its_gradient_are_those_of_the_formula(shape, scale):
+    g = torch.Generator().manual_seed(1)
+    x, weight = scale * torch.randn(shape, generator=g, dtype=torch.float64), torch.randn(12, generator=g, dtype=torch.float64)
+    work = lambda x, w: Normed.apply(x, w, 1e-5)
+    plain = lambda x, w: x * (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * w
+    for name, a, b in zip(("value", "gradient by x", "gradient by the weight"), *zip(*both_ways(work, plain, x, weight))):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-12 * float(b.abs().max())), f"{name}: off by {(a - b).abs().max():.1e}"
+    with torch.no_grad():
+        assert torch.equal(normed(x, weight, 1e-5)[0], work(x, weight)), "with and without gradient differ"
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_the_rotation_and_its_gradient_are_those_of_the_formula(strided):
+    g = torch.Generator().manual_seed(2)
+    x = torch.randn(2, 5, 3, 8, generator=g, dtype=torch.float64)
+    angle = torch.randn(2, 1, 5, 4, generator=g, dtype=torch.float64)
+    cos, sin = angle.cos(), angle.sin()
+    turn = (lambda x: x.transpose(1, 2)) if strided else (lambda x: x.transpose(1, 2).contiguous())
+
+    def plain(x):
+        a, b = turn(x).chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    for name, a, b in zip(("value", "gradient"), *zip(*both_ways(lambda x: Rotated.apply(turn(x), cos, sin), plain, x))):
+        assert torch.allclose(a, b, atol=1e-12), f"{name}: off by {(a - b).abs().max():.1e}"
+    assert torch.allclose(rotated(rotated(x.transpose(1, 2), cos, sin), cos, sin, way=-1), x.transpose(1, 2)), "back is not where it began"
 
 
 # ---- padding
