@@ -44,12 +44,14 @@ class Normed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, eps):
+        """y, with what its gradient needs."""
         y, r = normed(x, weight, eps)
         ctx.save_for_backward(x, weight, r)
         return y
 
     @staticmethod
     def backward(ctx, g):
+        """Gradients by x and by the weight."""
         x, weight, r = ctx.saved_tensors
         unit = x * r                                           # y = unit * weight
         both = g * unit
@@ -76,11 +78,13 @@ class Rotated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, cos, sin):
+        """x turned."""
         ctx.save_for_backward(cos, sin)
         return rotated(x, cos, sin)
 
     @staticmethod
     def backward(ctx, g):
+        """Gradient by x; the angles have none."""
         return rotated(g, *ctx.saved_tensors, way=-1), None, None
 
 

@@ -416,7 +416,7 @@ def both_ways(work, plain, *leaves):
         own = [leaf.detach().clone().requires_grad_() for leaf in leaves]
         y = f(*own)
         push = torch.randn(y.shape, generator=torch.Generator().manual_seed(5), dtype=y.dtype)
-        out.append([y, *torch.autograd.grad((y * push).sum(), own)])
+        out.append([y.detach(), *torch.autograd.grad((y * push).sum(), own)])
     return zip(*out)
 
 
