@@ -18,8 +18,8 @@ from grpo_lib.model import read_config
 
 OUT = DATA / "speed"
 PARTS = ("generate", "step", "limits", "growth")
-TARGETS = {("generate", "mini@256"): 3, ("generate", "smollm2@256"): 3, ("step", "mini"): 3, ("step", "smollm2"): 2,
-           ("gemm_share", "train_smollm2"): 0.6, ("gemm_share", "decode_smollm2"): 0.5, ("gemm_share", "decode_mini"): 0.5}
+TARGETS = {("generate", "mini@256"): 3, ("generate", "smollm2@256"): 3, ("generate", "smollm2@256 bfloat16"): 3, ("step", "mini"): 3, ("step", "smollm2"): 2,
+           ("gemm_share", "train_smollm2"): 0.6, ("gemm_share", "decode_smollm2"): 0.5, ("gemm_share", "decode_smollm2 bfloat16"): 0.5, ("gemm_share", "decode_mini"): 0.5}
 RATES = {"tokens_per_second": "tokens", "flops_per_second": "flops", "executed_per_second": "flops_executed",
          "bytes_per_second": "bytes"}
 KEYS = ["model", "weights", "x", "limit", "dtype", "who", "setting"]
@@ -124,26 +124,26 @@ def print_table(summary):
 
 def overview(summary):
     """The README's lines: ours beside the rival's best, how many times as fast and what was asked; shares of the machine; the main run."""
-    cells, lines = {part: pd.DataFrame(rows) for part, rows in summary["cells"].items()}, [f"{'':38}{'ours':>9}{'rival':>9}{'times':>8}{'asked':>7}"]
+    cells, lines = {part: pd.DataFrame(rows) for part, rows in summary["cells"].items()}, [f"{'':50}{'ours':>9}{'rival':>9}{'times':>8}{'asked':>7}"]
     for (part, key), target in TARGETS.items():
         if part != "gemm_share" and key in summary[part]:
-            model, _, x = key.partition("@")
+            (name, _, dtype), (model, _, x) = key.partition(" "), key.partition(" ")[0].partition("@")
             column, unit = {"generate": ("tokens_per_second", "tokens/s"), "step": ("seconds", "s")}[part]
-            at = cells[part].query("model == @model and setting != 'train'" + (f" and x == {x}" if x else ""))
+            at = cells[part].query("model == @model and setting != 'train'" + (f" and x == {x} and dtype == '{dtype or 'float32'}'" if x else ""))
             best = at.groupby(["weights", "who"])[column].agg("max" if part == "generate" else "min").unstack()
             rival = best.columns.difference(["ours"])[0]
             pair = best.assign(times=best["ours"] / best[rival] if part == "generate" else best[rival] / best["ours"]).sort_values("times").iloc[0]
-            lines.append(f"{f'{part} {key}, {unit}, {rival}':38}{pair['ours']:>9.{1 if part == 'step' else 0}f}{pair[rival]:>9.{1 if part == 'step' else 0}f}"
+            lines.append(f"{f'{part} {name}, {unit}, {rival}' + ' bf16' * bool(dtype):50}{pair['ours']:>9.{1 if part == 'step' else 0}f}{pair[rival]:>9.{1 if part == 'step' else 0}f}"
                          f"{summary[part][key]:>8.1f}{target:>7}")
-    lines.append(f"{'share of the matrix product rate':38}{'needed':>9}{'executed':>9}{'':8}{'asked':>7}")
+    lines.append(f"{'share of the matrix product rate':50}{'needed':>9}{'executed':>9}{'':8}{'asked':>7}")
     for key, share in summary["gemm_share"].items():
         done, asked = summary["executed_share"].get(key), TARGETS.get(("gemm_share", key))
-        lines.append(f"{key.replace('_', ' '):38}{share:>9.0%}{'' if done is None else format(done, '.0%'):>9}{'':8}{format(asked, '.0%') if asked else '':>7}")
+        lines.append(f"{key.replace('_', ' '):50}{share:>9.0%}{'' if done is None else format(done, '.0%'):>9}{'':8}{format(asked, '.0%') if asked else '':>7}")
     if "main_run" in summary:
         run, rate = summary["main_run"], summary["gemm_flops_per_second"].get("train_mini_float32")
-        lines.append(f"{'main run of mini, minutes':38}{run['seconds'] / 60:>9.1f}{'':17}{10:>7}")
+        lines.append(f"{'main run of mini, minutes':50}{run['seconds'] / 60:>9.1f}{'':17}{10:>7}")
         if rate:
-            lines.append(f"{'  its matrix products alone':38}{run['flops'] / rate / 60:>9.1f}")
+            lines.append(f"{'  its matrix products alone':50}{run['flops'] / rate / 60:>9.1f}")
     return "\n".join(line.rstrip() for line in lines)
 
 

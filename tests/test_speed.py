@@ -167,13 +167,14 @@ def test_the_command_records_a_tiny_run(bench, tmp_path, capsys, monkeypatch):
     assert "limits" in capsys.readouterr().out
 
 
-def test_the_record_is_a_function_of_its_rows_and_the_readme_shows_it(bench):
-    record, folder = bench("record"), ROOT / "data" / "speed"
+@pytest.mark.parametrize("place, mark", [("speed", "speed"), ("speed/xeon", "speed xeon")])
+def test_the_record_is_a_function_of_its_rows_and_the_readme_shows_it(place, mark, bench):
+    record, folder = bench("record"), ROOT / "data" / place
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     again = record.summarise(pd.read_csv(folder / "runs.csv", encoding="utf-8"))
     for part in ("generate", "step", "gemm_share", "executed_share"):
         assert summary[part] == pytest.approx(again[part]), f"{part} of summary.json does not follow from runs.csv"
-    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- speed -->")[1].split("<!-- end -->")[0]
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split(f"<!-- {mark} -->")[1].split("<!-- end -->")[0]
     wanted = record.overview(summary)
     assert [line.strip() for line in wanted.splitlines()] == [line.strip() for line in shown.strip().splitlines()], \
-        "README's table of speed is not what data/speed says; it must read:\n" + wanted
+        f"README's table of speed is not what data/{place} says; it must read:\n" + wanted
