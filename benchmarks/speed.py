@@ -210,7 +210,7 @@ def product_times(cfg, M, dtype, training, ways, repeat):
 
 @lru_cache
 def quick_bfloat16():
-    """Whether products in bfloat16 are no slower than in float32 here: the best of three of each."""
+    """Whether products in bfloat16 are no slower than in float32 here: the best of four of each."""
     best = {}
     for dtype in (torch.float32, torch.bfloat16):
         a, b = torch.randn(256, 512).to(dtype), torch.randn(512, 512).to(dtype)
