@@ -30,7 +30,7 @@ from grpo_lib.config import DATA, RECIPES
 from grpo_lib.evaluate import stream
 from grpo_lib.machine import spread
 from grpo_lib.model import find, load
-from grpo_lib.sampler import LEAST, generate, micro_batches
+from grpo_lib.sampler import LEAST, generate, lay_out, read
 from grpo_lib.sft import adamw
 from grpo_lib.task import training_batch
 from grpo_lib.train import one_step
@@ -67,7 +67,7 @@ def first_ends(tokens, end_ids):
 
 
 def theirs(model, tokenizer, prompts, limit, cache):
-    """Reply lengths of transformers' generate: left padding, plain sampling at temperature 1, cache "dynamic" or "static"."""
+    """Replies (lists of ids) of transformers' generate: left padding, plain sampling at temperature 1, cache "dynamic" or "static"."""
     S = max(map(len, prompts))
     ids = torch.tensor([[tokenizer.pad_id] * (S - len(p)) + p for p in prompts])
     seen = torch.tensor([[0] * (S - len(p)) + [1] * len(p) for p in prompts])
@@ -75,15 +75,14 @@ def theirs(model, tokenizer, prompts, limit, cache):
         out = model.generate(input_ids=ids, attention_mask=seen, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
                              max_new_tokens=limit, eos_token_id=list(tokenizer.end_ids), pad_token_id=tokenizer.pad_id,
                              cache_implementation=cache)
-    return first_ends(out[:, S:], tokenizer.end_ids)
+    return [row[:n].tolist() for row, n in zip(out[:, S:], first_ends(out[:, S:], tokenizer.end_ids))]
 
 
-def needs(cfg, prompts, lengths, size=4):
+def needs(cfg, prompts, replies, size=4):
     """What drawing these replies needs, as columns of a row; size: bytes of a number."""
-    lengths = [int(n) for n in lengths]
     workers = min(torch.get_num_threads(), max(1, len(prompts) // LEAST))
-    return {"tokens": sum(lengths), "flops": flops(cfg, *needed(prompts, lengths)),
-            "bytes": decode_bytes(cfg, prompts, lengths, workers, size)}
+    return {"tokens": sum(map(len, replies)), "flops": flops(cfg, *needed(prompts, replies)),
+            "bytes": decode_bytes(cfg, prompts, replies, workers, size)}
 
 
 def measure_generate(name, weights, path, args):
@@ -92,7 +91,7 @@ def measure_generate(name, weights, path, args):
     dtype = getattr(torch, args.dtype)
     model, tokenizer = load(path, dtype=dtype)
     rival, limit = AutoModelForCausalLM.from_pretrained(find(path), dtype=dtype).eval(), args.limit or LIMIT[name]
-    ours = lambda prompts, limit, k: generate(model, prompts, limit, 1.0, tokenizer.end_ids, stream("speed", k)).lengths
+    ours = lambda prompts, limit, k: generate(model, prompts, limit, 1.0, tokenizer.end_ids, stream("speed", k)).ids()
     calls = {"ours": ours, "dynamic": lambda prompts, limit, k: theirs(rival, tokenizer, prompts, limit, "dynamic"),
              "static": lambda prompts, limit, k: theirs(rival, tokenizer, prompts, limit, "static")}
     for call in calls.values():
@@ -103,12 +102,12 @@ def measure_generate(name, weights, path, args):
             who = list(calls) if k == 0 else ["ours", min(seconds, key=seconds.get)]
             for setting in who[::-1] if k % 2 else who:
                 torch.manual_seed(k)
-                spent, lengths = timed(lambda: calls[setting](prompts, limit, k))
+                spent, replies = timed(lambda: calls[setting](prompts, limit, k))
                 if setting != "ours":
-                    seconds[setting] = spent / int(lengths.sum())
+                    seconds[setting] = spent / sum(map(len, replies))
                 yield {"model": name, "weights": weights, "x": count, "limit": limit, "dtype": args.dtype, "setting": setting, "repeat": k,
                        "who": "ours" if setting == "ours" else "transformers", "seconds": spent,
-                       **needs(model.cfg, prompts, lengths, dtype.itemsize)}
+                       **needs(model.cfg, prompts, replies, dtype.itemsize)}
 
 
 def measure_step(name, weights, path, args):
@@ -125,12 +124,12 @@ def measure_step(name, weights, path, args):
             batch, row = one_step(model, ref, tokenizer, optimizer, cfg, step, cfg.checker)
             if step == 1 and args.steps > 1:
                 return
-            lengths = batch.samples.lengths.tolist()
-            micros = micro_batches(lengths, cfg.micro_tokens, torch.get_num_threads())
+            replies = batch.samples.ids()
+            micros = lay_out(model.cfg, replies, read(ref, batch.prompts), None, cfg.micro_tokens, torch.get_num_threads())
             passes = 4 if cfg.beta > 0 else 3                 # forward, backward twice that, the reference's forward
-            least = passes * flops(model.cfg, *needed(batch.prompts, lengths))
-            real = passes * flops(model.cfg, *executed(batch.prompts, lengths, micros))
-            turn, trained = {**common, "repeat": step, "tokens": sum(lengths)}, row["seconds_train"]
+            least = passes * flops(model.cfg, *needed(batch.prompts, replies))
+            real = passes * flops(model.cfg, *executed(batch.prompts, replies, micros))
+            turn, trained = {**common, "repeat": step, "tokens": sum(map(len, replies))}, row["seconds_train"]
             rows.extend([{**turn, "who": "trl", "setting": f"{micro} rows", "seconds": seconds, "tokens": tokens},
                          {**turn, "who": "ours", "setting": "step", "seconds": row["seconds_sample"] + trained},
                          {**turn, "who": "ours", "setting": "train", "seconds": trained, "flops": least, "flops_executed": real}])
@@ -250,7 +249,7 @@ def measure_growth(name, weights, path, args):
             prompts = ask(tokenizer, rows, group)
             seconds, s = timed(lambda: generate(model, prompts, tokens, 1.0, tokenizer.end_ids, stream("growth", k), rows))
             yield {**common, "x": x, "limit": tokens, "who": "generate", "setting": what, "repeat": k, "seconds": seconds,
-                   **needs(model.cfg, prompts, s.lengths)}
+                   **needs(model.cfg, prompts, s.ids())}
         for n in (n for n in sweeps["update"] if n <= 2 * most):
             batch, row = step(k + 1, max(1, n // 8))
             yield {**common, "x": n, "limit": limit, "who": "update", "setting": "rows", "repeat": k,

@@ -1,6 +1,6 @@
 """The work that replies and training steps need: floating point operations (a product and an addition are two) and bytes.
 
-Pure functions of a ModelConfig and of lengths; tests/test_speed.py holds them against torch's own counter. Only matrix
+Pure functions of a ModelConfig and of what was said; tests/test_speed.py holds them against torch's own counter. Only matrix
 products and attention are counted, as is usual; norms, rotary positions and softmax are small beside them.
 """
 import numpy as np
@@ -20,31 +20,39 @@ def flops(cfg, tokens, predicted, pairs):
     return 2 * (cfg.num_hidden_layers * (block * tokens + attention) + cfg.hidden_size * cfg.vocab_size * predicted)
 
 
-def needed(prompts, lengths):
-    """(tokens, predicted, pairs) that replies need, to be drawn or scored: each distinct prompt read once, no padding."""
-    distinct = {tuple(p) for p in prompts}
-    tokens = sum(map(len, distinct)) + sum(n - 1 for n in lengths)
-    pairs = sum(len(p) * (len(p) + 1) // 2 for p in distinct)
-    pairs += sum((n - 1) * len(p) + n * (n - 1) // 2 for p, n in zip(prompts, lengths))
-    return tokens, len(distinct) + sum(n - 1 for n in lengths), pairs
+def beginnings(prompts, replies):
+    """{prompt: {distinct beginning of its replies that something follows}}: what must be read, each once, to draw or score them."""
+    out = {}
+    for prompt, reply in zip(map(tuple, prompts), replies):
+        out.setdefault(prompt, set()).update(tuple(reply[:n]) for n in range(1, len(reply)))
+    return out
 
 
-def executed(prompts, lengths, micros):
-    """The same as an update carries it out: the distinct prompts once, then micro-batches (lists of rows) of replies, all padded."""
+def needed(prompts, replies):
+    """(tokens, predicted, pairs) that replies, lists of ids, need to be drawn or scored: what begins alike read once, no padding."""
+    read = beginnings(prompts, replies)
+    count = sum(map(len, read.values()))
+    pairs = sum(len(p) * (len(p) + 1) // 2 + sum(len(p) + len(b) for b in found) for p, found in read.items())
+    return sum(map(len, read)) + count, len(read) + count, pairs
+
+
+def executed(prompts, replies, micros):
+    """The same as an update carries it out: the distinct prompts once, then micro-batches (lists of rows of reply numbers), all padded."""
     distinct = {tuple(p) for p in prompts}
     D, S = len(distinct), max(map(len, distinct))
     out = np.array([D * S, 0, D * S * S])
     for rows in micros:
-        T, B = max(lengths[i] for i in rows) - 1, len(rows)
-        out += (B * T, sum(lengths[i] for i in rows), B * T * (S + T))
+        sizes = [len(set().union(*beginnings([()] * len(row), [replies[i] for i in row]).values())) for row in rows]
+        B, N = len(rows), max(sizes)
+        out += (B * N, B + sum(sizes), B * N * (S + N))
     return tuple(map(int, out))
 
 
-def decode_bytes(cfg, prompts, lengths, workers, size=4):
-    """Memory that decoding must read: all weights at each step of each worker, and the keys and values seen so far."""
+def decode_bytes(cfg, prompts, replies, workers, size=4):
+    """Memory that decoding must read: all weights at each step of each worker, and the keys and values seen by each distinct beginning."""
     weights = cfg.num_hidden_layers * sum(K * N for K, N in shapes(cfg)) + cfg.hidden_size * cfg.vocab_size
-    keys = sum((n - 1) * len(p) + n * (n - 1) // 2 for p, n in zip(prompts, lengths))
-    steps = sum(max(lengths[i] for i in part) for part in np.array_split(np.arange(len(lengths)), workers))
+    keys = sum(len(p) + len(b) for p, found in beginnings(prompts, replies).items() for b in found)
+    steps = sum(max(len(replies[i]) for i in part) for part in np.array_split(np.arange(len(replies)), workers))
     return size * (weights * steps + 2 * cfg.num_hidden_layers * cfg.num_key_value_heads * cfg.head_dim * keys)
 
 

@@ -5,7 +5,6 @@ token included. Sources: Shao et al. 2024 (GRPO, arXiv:2402.03300), Schulman et 
 Schulman 2020 (k3), Liu et al. 2025 (Dr. GRPO, arXiv:2503.20783).
 """
 import torch
-import torch.nn.functional as F
 
 from grpo_lib.config import AGGREGATIONS, shown
 
@@ -33,9 +32,37 @@ def token_logprobs(logits, tokens, temperature=1.0):
     """log softmax(logits / temperature) at tokens. logits (B, T, V), where logits[:, t] predicts tokens[:, t] (B, T).
 
     -> (B, T) float32, in nats; the softmax is taken in float32 whatever comes in. Built in notebook 04."""
+    flat = logits.flatten(0, -2)
+    return picked(flat, torch.arange(len(flat), device=flat.device), tokens.flatten(), temperature).view(tokens.shape)
+
+
+def picked(logits, row, token, temperature=1.0):
+    """`token_logprobs` of E tokens, of which several may be predicted by one row: logits (M, V), row and token (E,). -> (E,)
+
+    IndexError for a token that is none."""
+    if token.device.type == "cpu" and len(token) and not 0 <= int(token.min()) <= int(token.max()) < logits.shape[-1]:
+        raise IndexError(f"tokens must lie between 0 and {logits.shape[-1] - 1}, not {int(token.min())} to {int(token.max())}")
     logits = logits.float() if temperature == 1 else logits.float() / temperature
-    nowhere = -1 - logits.shape[-1]                           # cross_entropy would pass over tokens of -100 without a word
-    return -F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none", ignore_index=nowhere).view(tokens.shape)
+    return Picked.apply(logits, row, token)
+
+
+class Picked(torch.autograd.Function):
+    """log softmax(logits)[row, token] in few passes over the logits, the largest tensor of a step, forward and backward."""
+
+    @staticmethod
+    def forward(ctx, logits, row, token):
+        """(E,); the largest logit and its probability give the logarithm of the sum, so that none is lost to underflow."""
+        p = torch.softmax(logits, -1)
+        whole = logits.amax(-1) - p.amax(-1).log()
+        ctx.save_for_backward(p, row, token)
+        return logits[row, token] - whole[row]
+
+    @staticmethod
+    def backward(ctx, g):
+        """Gradient by the logits: what a token gets, all tokens of its row pay for by their probability."""
+        p, row, token = ctx.saved_tensors
+        paid = torch.zeros_like(p[:, 0]).index_add_(0, row, g)
+        return (p * -paid[:, None]).index_put_((row, token), g, accumulate=True), None, None
 
 
 def grpo_loss(logp, old, ref, adv, mask, eps=0.2, beta=0.04, agg="seq-mean", max_tokens=128, norm=None):

@@ -145,12 +145,14 @@ class Prefix:
     Pass it as `cache` with the prompts (D, S) to fill it; after `share(where)` row i of later tokens follows prompt where[i]."""
 
     def __init__(self, valid):
-        self.kv, self.valid, self.length, self.where = [], valid, 0, None
+        self.kv, self.valid, self.length, self.where, self.until = [], valid, 0, None, None
 
-    def share(self, where):
-        """For later tokens in len(where) rows, the i-th behind prompt where[i]; several may share one reading, side by side."""
+    def share(self, where, until=None):
+        """For later tokens in len(where) rows, the i-th behind prompt where[i]; several may share one reading, side by side.
+
+        until (B, S): the place among the S tokens before which each is still seen; None: to the end (tree.py)."""
         shared = Prefix(self.valid)
-        shared.kv, shared.where, shared.length = self.kv, where, self.valid.shape[1]
+        shared.kv, shared.where, shared.until, shared.length = self.kv, where, until, self.valid.shape[1]
         return shared
 
     def extend(self, valid):
@@ -177,7 +179,7 @@ class Cache:
                        for _ in range(cfg.num_hidden_layers)]        # a block a layer: small enough to be reused by the allocator
         self.k, self.v = new(), new()
         self.valid = torch.zeros(rows, room, dtype=torch.bool, device=device)
-        self.rows, self.length = rows, 0
+        self.rows, self.length, self.until = rows, 0, None
 
     def begin(self, prefix, where):
         """Start row i behind prompt where[i] of a filled Prefix."""
@@ -292,8 +294,10 @@ class Model(nn.Module):
         known, query = (valid, torch.arange(S, device=device)) if cache is None else cache.extend(valid)
         keys = torch.arange(known.shape[1], device=device)
         seen = known[:, None, :] & (keys <= query[:, None])
+        if cache is not None and cache.until is not None:          # a tree: a token is seen by what follows it alone
+            seen[:, :, cache.length:] &= (query - cache.length)[:, None] < cache.until[:, None]
+        positions = (seen.sum(-1) - 1).clamp(min=0)
         seen = seen | (keys == query[:, None])                     # padding sees itself: a row of no keys would be nan
-        positions = (known.cumsum(1) - 1).clamp(min=0)[:, query]
         return positions, torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)[:, None]
 
     def head(self, x):

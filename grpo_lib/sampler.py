@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from grpo_lib.config import shown
-from grpo_lib.loss import token_logprobs
+from grpo_lib.loss import picked
 from grpo_lib.machine import spread
 from grpo_lib.model import Cache, Prefix, StaticCache
+from grpo_lib.tree import bundles, grow
 
 LEAST = 32      # replies a core takes at least: below this the products of a step are too small to pay for
 
@@ -173,42 +174,52 @@ def read(model, prompts):
     return prefix, model.hidden(tokens.to(device), prefix.valid, prefix)[:, -1], where
 
 
-def draw(logits, temperature, u):
-    """(token, logp) of each row: where u falls in the cumulative softmax(logits / T); greedy where T is 0.
+def draw(logits, temperature, u, row=None):
+    """(token, logp) of each draw: where u falls in the cumulative softmax(logits / T); greedy where T is 0.
 
-    logits (B, V), u (B,) in [0, 1). A token of probability 0 is never drawn: the cumulative sum does not move there.
-    Greedy reports the log-probability at temperature 1."""
+    logits (M, V), u (B,) in [0, 1), row (B,): which logits each draw is from, None for its own. A token of probability 0 is never
+    drawn: the cumulative sum does not move there. Greedy reports the log-probability at temperature 1."""
+    p = torch.softmax(logits.float() / (temperature or 1), -1)
+    row = torch.arange(len(p), device=p.device) if row is None else row
     if temperature == 0:
-        token = logits.argmax(-1)
-        return token, token_logprobs(logits[:, None], token[:, None])[:, 0]
-    p = torch.softmax(logits.float() / temperature, -1)
-    total = p.cumsum(-1, dtype=torch.float32)
-    target = torch.minimum(u * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(u)))
-    token = torch.searchsorted(total, target[:, None], right=True)[:, 0].clamp(max=p.shape[-1] - 1)    # nan is past the end
-    return token, p.gather(-1, token[:, None])[:, 0].log()
+        token = logits.argmax(-1)[row]
+    else:
+        total = p.cumsum(-1, dtype=torch.float32)[row]
+        target = torch.minimum(u * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(u)))
+        token = torch.searchsorted(total, target[:, None], right=True)[:, 0].clamp(max=p.shape[-1] - 1)    # nan is past the end
+    return token, p[row, token].log()
 
 
 def score(model, prompts, tokens, lengths, temperature=1.0):
     """Log-probabilities (B, T) of reply tokens under the model as it is, with gradient; 0 where a row has no token.
 
-    prompts: lists of ids; tokens (B, T); lengths (B,). Each distinct prompt is read once, its replies follow it."""
-    return follow(model, read(model, prompts), tokens, lengths, temperature)
+    prompts: lists of ids; tokens (B, T); lengths (B,). What is alike is read once: each distinct prompt, and the beginnings of its replies."""
+    told, ids = read(model, prompts), [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist())]
+    tree = grow(ids, *lay_out(model.cfg, ids, told), model.cos.device)
+    logp = follow(model, told, tree, temperature)[tree.numbers.argsort()]
+    return torch.nn.functional.pad(logp, (0, tokens.shape[1] - logp.shape[1]))
 
 
-def follow(model, told, tokens, lengths, temperature=1.0):
-    """score's second half: told is what `read` gave, row i follows prompt where[i] of it. Micro-batches may share one reading.
+def lay_out(cfg, ids, told, numbers=None, limit=None, lanes=1):
+    """Micro-batches of the replies `numbers` (default all), each a list of rows for `grow`; limit: states a micro-batch, None for one."""
+    (prefix, _, where), numbers = told, range(len(ids)) if numbers is None else numbers
+    found = bundles(ids, where.tolist(), numbers, prefix.valid.shape[1], cfg)
+    sizes = [n for _, n in found]
+    return [[found[j][0] for j in micro] for micro in micro_batches(sizes, limit or len(sizes) * max(sizes), lanes)]
 
-    Logits are computed where a reply token is predicted, nowhere else: the first from its prompt's end, token t from token t - 1."""
-    (prefix, last, where), device, T = told, model.cos.device, int(lengths.max())
-    mask = reply_mask(lengths, T).bool().to(device)
-    tokens = tokens.to(device)
-    states = last.index_select(0, where)[:, None][:, :T]
-    if T > 1:                                                  # a row's last token predicts nothing: it is not read
-        later = model.hidden(tokens[:, :T - 1], mask[:, 1:], prefix.share(where))
-        states = torch.cat([states, later], 1)
-    flat = token_logprobs(model.head(states[mask])[:, None], tokens[:, :T][mask][:, None], temperature)[:, 0]
-    out = torch.zeros(tokens.shape, device=device)
-    return out.index_put(tuple(mask.nonzero().T), flat)
+
+def follow(model, told, tree, temperature=1.0):
+    """score's second half: told is what `read` gave, the replies of `tree` follow it. -> (R, T). Micro-batches may share one reading.
+
+    Logits are computed where a reply token is predicted, nowhere else, and once for what replies have in common."""
+    prefix, last, where = told
+    where = where[tree.first]
+    states = last.index_select(0, where)
+    if tree.valid.any():
+        later = model.hidden(tree.tokens, tree.valid, prefix.share(where, tree.until))
+        states = torch.cat([states, later[tree.valid]])
+    logp = picked(model.head(states), tree.state, tree.token, temperature)
+    return torch.cat([logp, logp.new_zeros(1)]).index_select(0, tree.edge.flatten()).view(tree.edge.shape)
 
 
 def cut(prefix, last):
@@ -222,7 +233,7 @@ def cut(prefix, last):
 
 
 def micro_batches(lengths, limit, lanes=1):
-    """Lists of row numbers, longest rows first, each list of at most `limit` padded tokens (one row at least).
+    """Lists of row numbers, longest rows first, each list of at most `limit` tokens with padding (one row at least).
 
     With several lanes a smaller limit is taken where it makes their number a multiple of `lanes`: then all finish together."""
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))

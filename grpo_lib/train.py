@@ -26,9 +26,10 @@ from grpo_lib.config import as_dict, differences
 from grpo_lib.loss import binding, group_advantages, grpo_loss
 from grpo_lib.machine import gradients, lanes, peak_mib, spread
 from grpo_lib.model import load, replacing, save
-from grpo_lib.sampler import cut, follow, generate, micro_batches, read
+from grpo_lib.sampler import cut, follow, generate, lay_out, read
 from grpo_lib.sft import adamw
 from grpo_lib.task import heldout, sampling_set, training_batch
+from grpo_lib.tree import grow
 
 
 @dataclass
@@ -59,12 +60,6 @@ def rollout(model, tokenizer, cfg, step, checker=None):
     return Batch(problems, prompts, samples, texts, r, group_advantages(r, cfg.std))
 
 
-def score_rows(model, told, samples, rows, cfg):
-    """Log-probabilities (len(rows), T) of these rows of samples under model, T cut to their longest reply; told: `read` of all prompts."""
-    (prefix, last, where), lengths = told, samples.lengths[rows]
-    return follow(model, (prefix, last, where[rows]), samples.tokens[rows, :int(lengths.max())], lengths, cfg.temperature)
-
-
 def update(model, ref, optimizer, batch, cfg):
     """All optimizer steps of one batch: `updates` minibatches of whole groups, one pass, `old` fixed. -> metrics.
 
@@ -74,7 +69,7 @@ def update(model, ref, optimizer, batch, cfg):
     Rows of groups that agree are left out where beta is 0: their gradient is exactly zero and `norm` still counts them. A
     minibatch of nothing else takes no optimizer step (Adam's momentum alone would move the weights).
     ValueError if loss or gradient is not finite; the weights are then as before that optimizer step."""
-    lengths, adv, mask = batch.samples.lengths, batch.adv.flatten(), batch.samples.mask()
+    lengths, ids, adv, mask = batch.samples.lengths, batch.samples.ids(), batch.adv.flatten(), batch.samples.mask()
     old = score_all(model, batch.prompts, batch.samples, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
     with torch.inference_mode():
         home = read(ref, batch.prompts) if cfg.beta > 0 else None
@@ -87,11 +82,11 @@ def update(model, ref, optimizer, batch, cfg):
             norms.append(0.0)
             continue
         norm = int(lengths[list(part)].sum()) if cfg.agg == "token-mean" else size
-        micros = [[rows[i] for i in micro] for micro in micro_batches(lengths[rows].tolist(), cfg.micro_tokens, lanes(model.cos.device))]
         prefix, last, where = read(model, [batch.prompts[i] for i in part])
         prefix, last, whole, leaves = cut(prefix, last)
         told = prefix, last, torch.nn.functional.pad(where, (first, 0))             # row i of the batch, as elsewhere
-        for add in gradients(model, lambda micro: micro_loss(model, ref, batch, micro, old, adv, mask, norm, cfg, told, home), micros, leaves):
+        micros = lay_out(model.cfg, ids, told, rows, cfg.micro_tokens, lanes(model.cos.device))
+        for add in gradients(model, lambda micro: micro_loss(model, ref, batch, grow(ids, micro, model.cos.device), old, adv, mask, norm, cfg, told, home), micros, leaves):
             sums = {k: sums[k] + add[k] for k in sums}
         torch.autograd.backward(whole, [leaf.grad for leaf in leaves])
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip_norm).item())
@@ -105,30 +100,31 @@ def update(model, ref, optimizer, batch, cfg):
 
 def score_all(model, prompts, samples, cfg):
     """Log-probabilities (B, T) of all samples under model, without gradient, micro-batch by micro-batch."""
-    out = torch.zeros_like(samples.logp)
+    out, ids = torch.zeros_like(samples.logp), samples.ids()
     with torch.inference_mode():
         told = read(model, prompts)
 
     def work(rows):
+        tree = grow(ids, rows, model.cos.device)
         with torch.inference_mode():
-            return score_rows(model, told, samples, rows, cfg)
+            return tree.numbers.cpu(), follow(model, told, tree, cfg.temperature).cpu()
 
-    micros = micro_batches(samples.lengths.tolist(), cfg.micro_tokens, lanes(model.cos.device))
-    for rows, lp in zip(micros, spread(work, micros, model.cos.device)):
-        out[rows, :lp.shape[1]] = lp.cpu()
+    micros = lay_out(model.cfg, ids, told, None, cfg.micro_tokens, lanes(model.cos.device))
+    for rows, lp in spread(work, micros, model.cos.device):
+        out[rows, :lp.shape[1]] = lp
     return out
 
 
-def micro_loss(model, ref, batch, rows, old, adv, mask, norm, cfg, told, home):
+def micro_loss(model, ref, batch, tree, old, adv, mask, norm, cfg, told, home):
     """The loss of one micro-batch, and its sums over reply tokens for the log; told, home: the prompts as policy and reference read them."""
-    logp = score_rows(model, told, batch.samples, rows, cfg)
+    logp, rows = follow(model, told, tree, cfg.temperature), tree.numbers.cpu()
     T, device = logp.shape[1], logp.device
     m, a, drawn = mask[rows, :T].to(device), adv[rows].to(device), batch.samples.logp[rows, :T].to(device)
     before = logp.detach() if old is None else old[rows, :T].to(device)      # one update: the scoring pass is this pass
     base = None
     if cfg.beta > 0:
         with torch.inference_mode():
-            base = score_rows(ref, home, batch.samples, rows, cfg)
+            base = follow(ref, home, tree, cfg.temperature)
         base = base.clone()
     loss, kl, clipped = grpo_loss(logp, before, base, a, m, cfg.eps, cfg.beta, cfg.agg, cfg.max_tokens, norm)
     return loss, {"loss": loss.item(), "kl": kl.sum().item(), "clipped": clipped.sum().item(), "scored": m.sum().item(),

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_lib.config import ROOT
 from grpo_lib.sampler import follow, generate, read
+from grpo_lib.tree import grow
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def counted(work):
 
 
 PROMPTS = [[5, 6, 7]] * 3 + [[8, 9, 10, 11, 12]] * 2
-LENGTHS = [4, 1, 6, 2, 5]
+REPLIES = [[7, 8, 9, 4], [7], [7, 8, 6, 6, 6, 6], [9, 4], [9, 8, 7, 6, 4]]
 
 
 def test_a_forward_pass_is_counted_as_torch_counts_it(bench, make_model):
@@ -40,16 +41,15 @@ def test_a_forward_pass_is_counted_as_torch_counts_it(bench, make_model):
 
 def test_scoring_executes_what_is_counted_and_its_backward_twice_that(bench, make_model):
     work, model = bench("work"), make_model(num_key_value_heads=4)
-    tokens, lengths = torch.randint(5, 300, (5, 6)), torch.tensor(LENGTHS)
-    micros = [[0, 1, 2], [3, 4]]
+    micros = [[[0, 1, 2], [3]], [[4]]]
     def scored():
-        prefix, last, where = read(model, PROMPTS)
-        return sum(follow(model, (prefix, last, where[rows]), tokens[rows], lengths[rows]).sum() for rows in micros)
+        told = read(model, PROMPTS)
+        return sum(follow(model, told, grow(REPLIES, rows)).sum() for rows in micros)
 
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         forward = counted(scored)
         both = counted(lambda: scored().backward())
-    assert forward == work.flops(model.cfg, *work.executed(PROMPTS, LENGTHS, micros))
+    assert forward == work.flops(model.cfg, *work.executed(PROMPTS, REPLIES, micros))
     assert both == 3 * forward, "policy's forward and backward are three forwards"
 
 
@@ -57,21 +57,22 @@ def test_needed_work_is_counted_token_by_token(bench):
     work, tokens, pairs = bench("work"), 0, 0
     for prompt in {tuple(p) for p in PROMPTS}:
         tokens, pairs = tokens + len(prompt), pairs + sum(range(1, len(prompt) + 1))
-    for prompt, n in zip(PROMPTS, LENGTHS):
-        for t in range(1, n):                              # the last token is drawn and never read
-            tokens, pairs = tokens + 1, pairs + len(prompt) + t
-    assert work.needed(PROMPTS, LENGTHS) == (tokens, 2 + sum(n - 1 for n in LENGTHS), pairs)
-    padded = work.executed(PROMPTS, LENGTHS, [[0, 1, 2, 3, 4]])
-    assert all(a >= b for a, b in zip(padded, work.needed(PROMPTS, LENGTHS))), "padding cannot save work"
+    read = [(3, 1), (3, 2), (3, 3), (3, 3), (3, 4), (3, 5), (5, 1), (5, 2), (5, 3), (5, 4)]      # prompt's and beginning's tokens, 7 8 once
+    tokens, pairs = tokens + len(read), pairs + sum(p + n for p, n in read)
+    assert work.needed(PROMPTS, REPLIES) == (tokens, 2 + len(read), pairs)
+    padded = work.executed(PROMPTS, REPLIES, [[[0, 1, 2], [3, 4]]])
+    assert all(a >= b for a, b in zip(padded, work.needed(PROMPTS, REPLIES))), "padding cannot save work"
 
 
 def test_decoding_reads_the_weights_once_a_step(bench, tiny):
     work = bench("work")
     weights = sum(p.numel() for name, p in tiny.named_parameters() if p.dim() > 1)
     keys = 2 * tiny.cfg.num_hidden_layers * tiny.cfg.num_key_value_heads * tiny.cfg.head_dim
-    assert work.decode_bytes(tiny.cfg, [[5, 6]], [1], 1) == 4 * weights
-    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, [3, 3], 1) == 4 * (3 * weights + 2 * keys * (3 + 4))
-    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, [3, 3], 2) == 4 * (6 * weights + 2 * keys * (3 + 4)), "each worker reads them"
+    apart, alike = [[7, 8, 4], [8, 8, 4]], [[7, 8, 4], [7, 8, 9]]
+    assert work.decode_bytes(tiny.cfg, [[5, 6]], [[4]], 1) == 4 * weights
+    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, apart, 1) == 4 * (3 * weights + 2 * keys * (3 + 4))
+    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, alike, 1) == 4 * (3 * weights + keys * (3 + 4)), "what begins alike is read once"
+    assert work.decode_bytes(tiny.cfg, [[5, 6]] * 2, apart, 2) == 4 * (6 * weights + 2 * keys * (3 + 4)), "each worker reads the weights"
 
 
 def test_tokens_are_counted_to_the_first_end(bench):
@@ -134,7 +135,7 @@ def test_the_work_of_a_whole_run_is_that_of_its_steps_and_evaluations(bench, tin
     work, cfg = bench("work"), tiny.cfg
     config = {"problems": 2, "group": 3, "beta": 0.04}
     one = work.run_flops(cfg, config, [{"length": 5.0}], [], prompt=4)
-    assert one == pytest.approx(5 * work.flops(cfg, *work.needed([[1, 2, 3, 4]] * 3 + [[5, 6, 7, 8]] * 3, [5] * 6)), rel=0.15), "five passes over six replies"
+    assert one == pytest.approx(5 * work.flops(cfg, *work.needed([[1, 2, 3, 4]] * 3 + [[5, 6, 7, 8]] * 3, [[k] * 5 for k in range(6)])), rel=0.15), "five passes over six replies"
     assert work.run_flops(cfg, config | {"beta": 0.0}, [{"length": 5.0}], [], prompt=4) == pytest.approx(one * 4 / 5), "no reference"
     evals = [{"greedy": {"n": 10, "length": 5.0}, "sampled": {"n": 6, "length": 5.0}}]
     assert work.run_flops(cfg, config, [], evals, prompt=4) == pytest.approx(one * (10 + 2 * 6) / 6 / 5, rel=0.5)
@@ -149,9 +150,9 @@ def test_transformers_and_ours_are_asked_the_same_and_counted_alike(bench, monke
     assert prompts[0] == prompts[1] != prompts[2] and len(prompts) == 3
     greedy = lambda **kwargs: rival.__class__.generate(rival, **(kwargs | {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}))
     monkeypatch.setattr(rival, "generate", greedy)
-    ours = generate(model, prompts, 12, 0, tokenizer.end_ids).lengths.tolist()
+    ours = generate(model, prompts, 12, 0, tokenizer.end_ids).ids()
     for cache in ("dynamic", "static"):
-        assert speed.theirs(rival, tokenizer, prompts, 12, cache).tolist() == ours, f"greedy replies differ in length with the {cache} cache"
+        assert speed.theirs(rival, tokenizer, prompts, 12, cache) == ours, f"greedy replies differ with the {cache} cache"
 
 
 def test_the_command_records_a_tiny_run(bench, tmp_path, capsys, monkeypatch):

@@ -168,9 +168,9 @@ def test_four_updates_take_whole_groups_and_one_fixed_old(tiny, monkeypatch):
     batch, model = make_batch(tiny, cfg), copy_of(tiny[0])
     calls, ratios, real, real_loss = [], [], train.micro_loss, train.grpo_loss
 
-    def backward(model, ref, batch, rows, old, *rest):
-        calls.append((list(rows), old.clone()))
-        return real(model, ref, batch, rows, old, *rest)
+    def backward(model, ref, batch, tree, old, *rest):
+        calls.append((tree.numbers.tolist(), old.clone()))
+        return real(model, ref, batch, tree, old, *rest)
 
     def loss(logp, old, base, a, mask, *rest):
         ratios.append(float(((torch.exp(logp.detach() - old) - 1).abs() * mask).max()))
@@ -355,10 +355,11 @@ def test_ids_are_never_encoded_again(tiny, monkeypatch):
         prompts_of[id(told[0].valid)] = told[0].valid, list(dict.fromkeys(map(tuple, prompts)))
         return told
 
-    def noted_follow(model, told, tokens, lengths, *rest):
-        distinct = prompts_of[id(told[0].valid)][1]
-        scored.extend((distinct[w], tuple(row[:n].tolist())) for w, row, n in zip(told[2].tolist(), tokens, lengths.tolist()))
-        return real_follow(model, told, tokens, lengths, *rest)
+    def noted_follow(model, told, tree, *rest):
+        distinct, predictions = prompts_of[id(told[0].valid)][1], [*tree.token.tolist(), None]
+        for i, row in zip(tree.numbers.tolist(), tree.edge.tolist()):
+            scored.append((distinct[told[2][i]], tuple(token for e in row if (token := predictions[e]) is not None)))
+        return real_follow(model, told, tree, *rest)
 
     monkeypatch.setattr(type(tokenizer), "encode", lambda self, text: encoded.append(text) or real(self, text))
     monkeypatch.setattr(train, "read", noted_read)
