@@ -170,9 +170,9 @@ class Prefix:
 
 
 class Cache:
-    """Keys and values of replies in the making, preallocated once for `rows` replies and `room` tokens, written in place.
+    """Keys and values of replies in the making, preallocated once for up to `rows` rows and `room` tokens, written in place.
 
-    Nothing is zeroed or copied beyond `length`; rows that are finished give their place to the last ones (`keep`)."""
+    Nothing is zeroed or copied beyond `length`. Replies that are alike so far share a row until they part (`branch`)."""
 
     def __init__(self, cfg, rows, room, device, dtype):
         new = lambda: [torch.empty(rows, cfg.num_key_value_heads, room, cfg.head_dim, device=device, dtype=dtype)
@@ -183,10 +183,10 @@ class Cache:
 
     def begin(self, prefix, where):
         """Start row i behind prompt where[i] of a filled Prefix."""
-        self.length = prefix.valid.shape[1]
-        self.valid[:, :self.length] = prefix.valid[where]
+        self.rows, self.length = len(where), prefix.valid.shape[1]
+        self.valid[:self.rows, :self.length] = prefix.valid[where]
         for mine, past in zip(self.k + self.v, [k for k, _ in prefix.kv] + [v for _, v in prefix.kv]):
-            mine[:, :, :self.length] = past[where]
+            mine[:self.rows, :, :self.length] = past[where]
         return self
 
     def extend(self, valid):
@@ -201,17 +201,22 @@ class Cache:
         self.k[layer][:n, :, start:end], self.v[layer][:n, :, start:end] = k, v
         return self.k[layer][:n, :, :end], self.v[layer][:n, :, :end]
 
-    def keep(self, live):
-        """Drop the rows where live (rows,) is False. -> which old row now stands in each place: holes are filled from the end."""
-        n = int(live.sum())
-        order = torch.arange(n, device=live.device)
-        order[~live[:n]] = live[n:].nonzero()[:, 0] + n
-        holes, movers = (~live[:n]).nonzero()[:, 0], order[~live[:n]]
-        for part in self.k + self.v:
-            part[holes, :, :self.length] = part[movers, :, :self.length]
-        self.valid[holes] = self.valid[movers]
+    def branch(self, parents):
+        """The rows go on as children of rows parents (n,), sorted; a row may have several children or none. -> (n,) where each child stands.
+
+        A first child keeps its parent's place where that lies below n; all others are copied into the places left."""
+        n = len(parents)
+        place, stays = parents.clone(), parents < n
+        stays[1:] &= parents[1:] != parents[:-1]
+        free = torch.ones(n, dtype=torch.bool, device=parents.device).index_fill_(0, parents[stays], False)
+        place[~stays] = to = free.nonzero()[:, 0]
+        if len(to):
+            come = parents[~stays]
+            for part in self.k + self.v:
+                part[to, :, :self.length] = part[come, :, :self.length]
+            self.valid[to] = self.valid[come]
         self.rows = n
-        return order
+        return place
 
 
 class StaticCache(Cache):

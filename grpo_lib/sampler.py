@@ -96,28 +96,29 @@ def _check(model, prompts, max_new_tokens, temperature, rows):
 
 
 def _batch(model, prompts, limit, temperature, ends, u):
-    """One batch of rows to the end: each distinct prompt is read once, finished rows leave the batch."""
+    """One batch of rows to the end: each distinct prompt is read once, replies are one row until they part, finished ones leave."""
     device, R = model.cos.device, len(prompts)
-    prefix, last, where = read(model, prompts)
-    logits = model.head(last)[where]
-    cache = Cache(model.cfg, R, prefix.valid.shape[1] + limit, device, last.dtype).begin(prefix, where)
+    prefix, last, row = read(model, prompts)                   # row: the row of the cache that each live reply is in
+    logits = model.head(last)
+    cache = Cache(model.cfg, R, prefix.valid.shape[1] + limit, device, last.dtype).begin(prefix, torch.arange(len(last), device=device))
     tokens = torch.zeros(R, limit, dtype=torch.long, device=device)
     logp = torch.zeros(R, limit, device=device)
     lengths = torch.full((R,), limit, device=device)
     ended = torch.zeros(R, dtype=torch.bool, device=device)
-    alive = torch.arange(R, device=device)                     # which reply each row of the cache belongs to
+    alive = torch.arange(R, device=device)
     for t in range(limit):
-        token, lp = draw(logits, temperature, None if u is None else u[alive, t])
+        token, lp = draw(logits, temperature, None if u is None else u[alive, t], row)
         tokens[alive, t], logp[alive, t] = token, lp
         done = torch.isin(token, ends)
-        if done.any():
-            lengths[alive[done]], ended[alive[done]] = t + 1, True
-            if done.all():
-                break
-            order = cache.keep(~done)
-            token, alive = token[order], alive[order]
-        if t + 1 < limit:
-            logits = model.head(model.hidden(token[:, None], None, cache)[:, 0])
+        lengths[alive[done]], ended[alive[done]] = t + 1, True
+        if t + 1 == limit or done.all():
+            break
+        alive, token, row = alive[~done], token[~done], row[~done]
+        pairs, child = torch.unique(row * model.cfg.vocab_size + token, return_inverse=True)     # who was alike and still is
+        place = cache.branch(pairs // model.cfg.vocab_size)
+        row = place[child]
+        token = torch.empty_like(place).index_copy_(0, place, pairs % model.cfg.vocab_size)
+        logits = model.head(model.hidden(token[:, None], None, cache)[:, 0])
     return tokens, logp, lengths, ended
 
 

@@ -363,14 +363,18 @@ def test_padded_rows_go_on_through_the_cache_as_they_would_alone(side, tiny):
             assert close(pieces[i], alone), f"row of {len(row)} tokens, padded on the {side}, six tokens at once"
 
 
-@pytest.mark.parametrize("live", ["1011", "0001", "0110", "1000", "1111", "0111"])
-def test_rows_kept_in_the_cache_keep_their_own_past(live, tiny):
-    tokens, live = ids(4, 10), torch.tensor([c == "1" for c in live])
+@pytest.mark.parametrize("parents", ["023", "3", "12", "0", "0123", "123", "001", "333", "0011223", "13333", "22"])
+def test_rows_that_branch_in_the_cache_keep_their_own_past(parents, tiny):
+    tokens, parents = ids(4, 10), torch.tensor([int(c) for c in parents])
     with torch.no_grad():
-        cache = Cache(tiny.cfg, 4, 12, "cpu", torch.float32)
+        cache = Cache(tiny.cfg, 7, 12, "cpu", torch.float32)
+        cache.rows = 4
         tiny.hidden(tokens, None, cache)
-        order = cache.keep(live)
-        assert sorted(order.tolist()) == live.nonzero()[:, 0].tolist(), "another set of rows was kept"
+        place = cache.branch(parents)
+        assert sorted(place.tolist()) == [*range(len(parents))], "two children in one place"
+        stay = {int(p) for p in parents if p < len(parents)}
+        assert all((place[parents == p] == p).any() for p in stay), "a row was moved that could have stayed"
+        order = parents[place.argsort()]
         more = ids(len(order), 2, seed=3)
         got = tiny.hidden(more, None, cache)
         assert close(got, tiny.hidden(torch.cat([tokens[order], more], 1))[:, 10:])

@@ -19,7 +19,7 @@ LAYERS = [
     {"config"},
     {"checker", "tokenizer", "task", "corpus", "prompts", "hub"},
     {"runs"},
-    {"analysis", "loss", "machine"},
+    {"analysis", "loss", "machine", "tree"},
     {"model"},
     {"sampler"},
     {"replay"},
