@@ -58,14 +58,19 @@ def decode_bytes(cfg, prompts, replies, workers, size=4):
 
 def run_flops(cfg, config, metrics, evals, prompt=12):
     """Of a whole recorded GRPO run: every step drawn once and passed four times (policy forward, backward as two, reference; three
-    without a reference), every evaluation drawn, its samples scored by the reference. From mean lengths, so a little low: attention
-    grows with their squares. prompt: mean tokens of a prompt."""
-    def once(rows, groups, n):
-        return flops(cfg, rows * (n - 1) + groups * prompt, rows * n, rows * ((n - 1) * prompt + n * n / 2) + groups * prompt ** 2 / 2)
+    without a reference), every evaluation drawn, its samples scored by the reference. A step's `states` tell what its replies
+    share; an evaluation's samples are counted as if they shared nothing. prompt: mean tokens of a prompt."""
+    def once(states, roots, groups, n):
+        read = states - roots
+        return flops(cfg, read + groups * prompt, states, read * (prompt + n / 2) + groups * prompt ** 2 / 2)
 
-    rows = config["problems"] * config["group"]
-    total = sum((5 if config["beta"] > 0 else 4) * once(rows, config["problems"], row["length"]) for row in metrics)
+    rows, total = config["problems"] * config["group"], 0
+    for row in metrics:
+        told = (row["states"], config["problems"]) if "states" in row else (rows * row["length"], rows)
+        total += (5 if config["beta"] > 0 else 4) * once(*told, config["problems"], row["length"])
     for e in evals:
         for part, times in (("dev", 1), ("greedy", 1), ("sampled", 2)):
-            total += times * once(e[part]["n"], e[part]["n"], e[part]["length"]) if part in e else 0
+            if part in e:
+                n, length = e[part]["n"], e[part]["length"]
+                total += times * once(n * length, n, n, length)
     return total

@@ -73,7 +73,7 @@ def update(model, ref, optimizer, batch, cfg):
     old = score_all(model, batch.prompts, batch.samples, cfg) if cfg.updates > 1 else None     # the policy moves within the batch: fix `old` first
     with torch.inference_mode():
         home = read(ref, batch.prompts) if cfg.beta > 0 else None
-    sums = dict.fromkeys(("loss", "kl", "clipped", "binding", "mismatch", "scored"), 0.0)
+    sums = dict.fromkeys(("loss", "kl", "clipped", "binding", "mismatch", "scored", "states"), 0.0)
     norms, size = [], cfg.problems // cfg.updates * cfg.group
     for first in range(0, len(adv), size):
         part = range(first, first + size)
@@ -95,7 +95,7 @@ def update(model, ref, optimizer, batch, cfg):
         optimizer.step()
     scored = max(1.0, sums["scored"])
     return {"loss": sums["loss"] / cfg.updates, "kl": sums["kl"] / scored if cfg.beta > 0 else math.nan, "clipped": sums["clipped"] / scored,
-            "binding": sums["binding"] / scored, "mismatch": sums["mismatch"] / scored, "grad_norm": sum(norms) / len(norms)}
+            "binding": sums["binding"] / scored, "mismatch": sums["mismatch"] / scored, "states": sums["states"], "grad_norm": sum(norms) / len(norms)}
 
 
 def score_all(model, prompts, samples, cfg):
@@ -128,7 +128,8 @@ def micro_loss(model, ref, batch, tree, old, adv, mask, norm, cfg, told, home):
         base = base.clone()
     loss, kl, clipped = grpo_loss(logp, before, base, a, m, cfg.eps, cfg.beta, cfg.agg, cfg.max_tokens, norm)
     return loss, {"loss": loss.item(), "kl": kl.sum().item(), "clipped": clipped.sum().item(), "scored": m.sum().item(),
-                  "binding": binding(logp, before, a, m, cfg.eps).sum().item(), "mismatch": ((before - drawn).abs() * m).sum().item()}
+                  "binding": binding(logp, before, a, m, cfg.eps).sum().item(), "mismatch": ((before - drawn).abs() * m).sum().item(),
+                  "states": tree.states()}
 
 
 def lean(model, dtype):

@@ -26,6 +26,10 @@ class Tree:
     token: torch.Tensor
     edge: torch.Tensor
 
+    def states(self):
+        """How many states predict: of so many the logits are computed."""
+        return len(self.first) + int(self.valid.sum())
+
 
 def bundles(ids, where, numbers, begin, cfg):
     """[(reply numbers, states)]: which of the replies `numbers` to lay side by side in one row, and how many states that row has.

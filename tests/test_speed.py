@@ -137,6 +137,11 @@ def test_the_work_of_a_whole_run_is_that_of_its_steps_and_evaluations(bench, tin
     one = work.run_flops(cfg, config, [{"length": 5.0}], [], prompt=4)
     assert one == pytest.approx(5 * work.flops(cfg, *work.needed([[1, 2, 3, 4]] * 3 + [[5, 6, 7, 8]] * 3, [[k] * 5 for k in range(6)])), rel=0.15), "five passes over six replies"
     assert work.run_flops(cfg, config | {"beta": 0.0}, [{"length": 5.0}], [], prompt=4) == pytest.approx(one * 4 / 5), "no reference"
+    replies = [[1, 2, 3, k, 9] for k in range(3)] + [[1, 2, 3, 4, 9]] + [[1, 2, 3, 4, k] for k in (7, 8)]
+    prompts = [[1, 2, 3, 4]] * 3 + [[5, 6, 7, 8]] * 3
+    assert work.needed(prompts, replies)[1] == 2 + 6 + 4, "the example"
+    shared = work.run_flops(cfg, config, [{"length": 5.0, "states": 12}], [], prompt=4)
+    assert shared == pytest.approx(5 * work.flops(cfg, *work.needed(prompts, replies)), rel=0.05), "what is alike is passed once"
     evals = [{"greedy": {"n": 10, "length": 5.0}, "sampled": {"n": 6, "length": 5.0}}]
     assert work.run_flops(cfg, config, [], evals, prompt=4) == pytest.approx(one * (10 + 2 * 6) / 6 / 5, rel=0.5)
 
