@@ -102,11 +102,14 @@ def read(folder=OUT):
 
 
 def main_run(folder):
-    """{seconds, flops, steps} of a main run of `mini` that had all cores to itself: its record's time, and the work counted."""
+    """{seconds, steps, distinct, flops} of a main run of `mini` that had all cores to itself: its record's time, the work counted, and
+    how many states there were for each reply token, first and last ten steps (1: replies share nothing)."""
     part = lambda name: json.loads((Path(folder) / name).read_text(encoding="utf-8"))
-    metrics = pd.read_csv(Path(folder) / "metrics.csv", encoding="utf-8").to_dict("records")
-    return {"seconds": part("run.json")["seconds"], "steps": len(metrics), "made": part("run.json"),
-            "flops": work.run_flops(read_config(DATA / "mini"), part("config.json"), metrics, part("evals.json"))}
+    table, config = pd.read_csv(Path(folder) / "metrics.csv", encoding="utf-8"), part("config.json")
+    distinct = table["states"] / (table["length"] * config["problems"] * config["group"])
+    return {"seconds": part("run.json")["seconds"], "steps": len(table), "made": part("run.json"),
+            "distinct": {"first": float(distinct.head(10).mean()), "last": float(distinct.tail(10).mean())},
+            "flops": work.run_flops(read_config(DATA / "mini"), config, table.to_dict("records"), part("evals.json"))}
 
 
 def print_table(summary):
@@ -144,6 +147,8 @@ def overview(summary):
         lines.append(f"{'main run of mini, minutes':50}{run['seconds'] / 60:>9.1f}{'':17}{10:>7}")
         if rate:
             lines.append(f"{'  its matrix products alone':50}{run['flops'] / rate / 60:>9.1f}")
+        if told := run.get("distinct"):
+            lines.append(f"{'  states a reply token, first and last ten steps':50}{told['first']:>9.2f}{told['last']:>9.2f}")
     return "\n".join(line.rstrip() for line in lines)
 
 

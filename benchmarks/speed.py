@@ -30,7 +30,7 @@ from grpo_lib.config import DATA, RECIPES
 from grpo_lib.evaluate import stream
 from grpo_lib.machine import spread
 from grpo_lib.model import find, load
-from grpo_lib.sampler import LEAST, generate, lay_out, read
+from grpo_lib.sampler import LEAST, generate, lay_out, read, workers
 from grpo_lib.sft import adamw
 from grpo_lib.task import training_batch
 from grpo_lib.train import one_step
@@ -78,11 +78,11 @@ def theirs(model, tokenizer, prompts, limit, cache):
     return [row[:n].tolist() for row, n in zip(out[:, S:], first_ends(out[:, S:], tokenizer.end_ids))]
 
 
-def needs(cfg, prompts, replies, size=4):
-    """What drawing these replies needs, as columns of a row; size: bytes of a number."""
-    workers = min(torch.get_num_threads(), max(1, len(prompts) // LEAST))
+def needs(model, prompts, replies):
+    """What drawing these replies needs, as columns of a row."""
+    cfg, size = model.cfg, model.model.embed_tokens.weight.itemsize
     return {"tokens": sum(map(len, replies)), "flops": flops(cfg, *needed(prompts, replies)),
-            "bytes": decode_bytes(cfg, prompts, replies, workers, size)}
+            "bytes": decode_bytes(cfg, prompts, replies, workers(model, len(prompts)), size)}
 
 
 def measure_generate(name, weights, path, args):
@@ -107,7 +107,7 @@ def measure_generate(name, weights, path, args):
                     seconds[setting] = spent / sum(map(len, replies))
                 yield {"model": name, "weights": weights, "x": count, "limit": limit, "dtype": args.dtype, "setting": setting, "repeat": k,
                        "who": "ours" if setting == "ours" else "transformers", "seconds": spent,
-                       **needs(model.cfg, prompts, replies, dtype.itemsize)}
+                       **needs(model, prompts, replies)}
 
 
 def measure_step(name, weights, path, args):
@@ -249,7 +249,7 @@ def measure_growth(name, weights, path, args):
             prompts = ask(tokenizer, rows, group)
             seconds, s = timed(lambda: generate(model, prompts, tokens, 1.0, tokenizer.end_ids, stream("growth", k), rows))
             yield {**common, "x": x, "limit": tokens, "who": "generate", "setting": what, "repeat": k, "seconds": seconds,
-                   **needs(model.cfg, prompts, s.ids())}
+                   **needs(model, prompts, s.ids())}
         for n in (n for n in sweeps["update"] if n <= 2 * most):
             batch, row = step(k + 1, max(1, n // 8))
             yield {**common, "x": n, "limit": limit, "who": "update", "setting": "rows", "repeat": k,

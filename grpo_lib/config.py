@@ -98,7 +98,7 @@ class WarmConfig:
 class TrainConfig:
     """One GRPO run; the defaults are the article's, but for the learning rate, which belongs to the model.
 
-    micro_tokens: padded reply tokens of one micro-batch, of which a CPU has one a core in hand; it bounds the memory.
+    micro_tokens: tokens of one micro-batch with padding, what replies share once; a CPU has one a core in hand; it bounds the memory.
     dtype: what sampling and the reference run in, where the device is fast in bfloat16; the policy is trained in float32."""
     steps: int = 250
     problems: int = 32

@@ -11,11 +11,11 @@ import torch
 
 from grpo_lib.config import shown
 from grpo_lib.loss import picked
-from grpo_lib.machine import spread
+from grpo_lib.machine import lanes, spread
 from grpo_lib.model import Cache, Prefix, StaticCache
 from grpo_lib.tree import bundles, grow
 
-LEAST = 32      # replies a core takes at least: below this the products of a step are too small to pay for
+LEAST, WORK = 32, 2 ** 29      # what a core must get at least to take part: replies, and replies times parameters (benchmarks/README.md)
 
 
 @dataclass
@@ -44,14 +44,14 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
     """Samples for prompts (lists of ids, one per reply; repeat a prompt G times for a group of G).
 
     temperature 0 is greedy (ties: lowest id). `generator` is a CPU torch.Generator; None draws a fresh one. `rows` replies
-    run at once, on a CPU shared among its cores; `progress(n)` is told of each n finished replies. ValueError for an empty prompt or one that leaves no
+    run at once, on a CPU shared among its cores where there is work for them; `progress(n)` is told of each n finished replies. ValueError for an empty prompt or one that leaves no
     room for `max_new_tokens`. Built in notebook 04."""
     _check(model, prompts, max_new_tokens, temperature, rows)
     generator = generator or torch.Generator().manual_seed(torch.Generator().seed())
     B, device = len(prompts), model.cos.device
     uniforms = torch.rand(B, max_new_tokens, generator=generator) if temperature > 0 else None
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
-    at_once = min(rows, max(LEAST, -(-min(rows, B) // torch.get_num_threads()))) if device.type == "cpu" else rows
+    at_once = -(-min(rows, B) // workers(model, min(rows, B)))
     parts = [slice(start, min(start + at_once, B)) for start in range(0, B, at_once)]
 
     def work(part):
@@ -75,6 +75,12 @@ def generate(model, prompts, max_new_tokens, temperature=1.0, end_ids=(), genera
         raise ValueError("the log-probabilities of the replies are not finite: the model's weights or logits are nan or inf")
     T = max(1, int(lengths.max()))
     return Samples(tokens[:, :T].clone(), logp[:, :T].clone(), lengths, ended)
+
+
+def workers(model, count):
+    """Among how many cores `count` replies are shared: below a certain work Python's lock, one for all, costs more than a core gives."""
+    least = max(LEAST, WORK // max(1, sum(p.numel() for p in model.parameters())))
+    return max(1, min(lanes(model.cos.device), count // least))
 
 
 def _check(model, prompts, max_new_tokens, temperature, rows):

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import chisquare
 
 from grpo_lib.model import Prefix, StaticCache, save
+from grpo_lib import sampler
 from grpo_lib.sampler import _batch, _graphed, draw, generate, micro_batches, reply_mask, score
 
 ENDS = (4, 5)
@@ -411,6 +412,16 @@ def test_prompts_are_left_as_they_were_and_may_be_tuples(tiny):
     prompts = [list(p) for p in PROMPTS]
     s = group_of(tiny, prompts)
     assert prompts == PROMPTS and same(s, group_of(tiny, [tuple(p) for p in PROMPTS]))
+
+
+def test_replies_are_shared_among_cores_only_where_there_is_work_for_them(tiny, monkeypatch):
+    prompts = [ids(3 + i % 5, i // 4) for i in range(100)]
+    one, whole = sampler.workers(tiny, 100), generate(tiny, prompts, 9, 1.0, ENDS, stream())
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert one == sampler.workers(tiny, 100) == 1, "a tiny model's replies were split"
+    monkeypatch.setattr(sampler, "WORK", 0)
+    assert [sampler.workers(tiny, n) for n in (1, 63, 64, 95, 96, 1000)] == [1, 1, 2, 2, 3, 3]
+    assert same(generate(tiny, prompts, 9, 1.0, ENDS, stream()), whole), "cores changed a reply"
 
 
 def test_progress_is_told_of_every_reply_once(tiny):
